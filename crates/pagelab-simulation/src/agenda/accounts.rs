@@ -17,9 +17,9 @@ impl Simulation {
     #[inline]
     pub(crate) fn charge_account(&mut self, cpu: CpuId) {
         self.charge_faults(cpu);
-        let of = &mut self.scheduler.cpus[cpu];
-        if let Some(input) = of.owner {
-            of.charge_to(&mut self.programs.inputs[input].account.cycles);
+        let cpu = &mut self.scheduler.cpus[cpu];
+        if let Some(input) = cpu.owner {
+            cpu.charge_to(&mut self.programs.inputs[input].account.cycles);
         }
     }
 

@@ -43,24 +43,24 @@ impl Simulation {
     /// if there is neither.
     #[inline]
     pub(crate) fn run_thread(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
-        let of = &self.scheduler.cpus[cpu];
-        if of.threads.is_empty() {
+        let this_cpu = &self.scheduler.cpus[cpu];
+        if this_cpu.threads.is_empty() {
             return Ok(false);
         }
-        let back = matches!(of.slot, TaskSlot::Kernel(_)).then_some(TaskSlot::Queue(of.lane));
-        let next = of.awake_thread(&self.kernels.threads).or(back);
+        let back = matches!(this_cpu.slot, TaskSlot::Kernel(_)).then_some(TaskSlot::Queue(this_cpu.lane));
+        let next = this_cpu.awake_thread(&self.kernels.threads).or(back);
         next.map_or(Ok(()), |slot| self.switch_task(cpu, slot))?;
         Ok(next.is_some())
     }
 
     /// Puts the next step of a kernel thread on the CPU's stack, if the thread is awake.
     pub(crate) fn begin_thread(&mut self, cpu: CpuId, place: usize) {
-        let of = &mut self.scheduler.cpus[cpu];
-        let thread = of.threads[place].thread;
-        if !of.task.stack.is_empty() {
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        let thread = this_cpu.threads[place].thread;
+        if !this_cpu.task.stack.is_empty() {
             return;
         }
-        let (before, next) = self.kernels.threads.begin(thread, of.clock.now());
+        let (before, next) = self.kernels.threads.begin(thread, this_cpu.clock.now());
         before.into_iter().for_each(|at| self.scheduler.agenda.remove(at, AgendaEntry::Alarm { thread }));
         if let Some(next) = next {
             self.scheduler.enter(next, AgendaEntry::Alarm { thread });

@@ -29,14 +29,14 @@ impl Simulation {
 
     /// Makes a CPU that has nothing to run continue with an input, at `time` at the earliest.
     fn wake_idle_cpu(&mut self, cpu: CpuId, input: usize, time: Cycles) {
-        let of = &mut self.scheduler.cpus[cpu];
-        if of.state == CpuState::Finished {
-            of.state = CpuState::Waiting;
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        if this_cpu.state == CpuState::Finished {
+            this_cpu.state = CpuState::Waiting;
         }
         if self.scheduler.make_ready(cpu, Class::Idle, time, &self.kernels.os.locks) {
-            let of = &mut self.scheduler.cpus[cpu];
-            of.discard_idle();
-            of.owner = Some(input);
+            let this_cpu = &mut self.scheduler.cpus[cpu];
+            this_cpu.discard_idle();
+            this_cpu.owner = Some(input);
             self.exit_idle(cpu);
         }
     }

@@ -25,9 +25,9 @@ impl Simulation {
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         self.hw.units[core].tlb.move_retries(&before);
-        let of = &mut self.scheduler.cpus[cpu];
-        of.clock.wait_for_translation(self.hw.translating(cycles, None, false));
-        of.filter.forget_data();
+        let cpu = &mut self.scheduler.cpus[cpu];
+        cpu.clock.wait_for_translation(self.hw.translating(cycles, None, false));
+        cpu.filter.forget_data();
         self.kernels.os.mapping.faults_recorded += 1;
         self.kernels.os.mapping.faults_recorded_amiss += u64::from(found.is_ok());
     }

@@ -29,9 +29,9 @@ impl Simulation {
     /// Loads an address space on a CPU.
     pub(crate) fn load_space(&mut self, cpu: CpuId, space: SpaceId) {
         let asid = self.kernels.os.asid(space);
-        let of = &mut self.scheduler.cpus[cpu];
-        if of.space != Some(space) {
-            let held = of.pcids.load(space, self.kernels.generations.generation(asid));
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        if this_cpu.space != Some(space) {
+            let held = this_cpu.pcids.load(space, self.kernels.generations.generation(asid));
             if let PcidState::Nothing { before } = held {
                 self.kernels.shootdowns.pcid_flushes += 1;
                 // Another hardware thread of the core may have filled some in, under a PCID of its own.
@@ -57,10 +57,10 @@ impl Simulation {
 
     /// Takes a CPU out of idle.
     pub(crate) fn exit_idle(&mut self, cpu: CpuId) {
-        let of = &mut self.scheduler.cpus[cpu];
-        of.presence = Presence::Running;
-        if let Some(space) = of.space {
-            let held = of.pcids.load(space, self.kernels.generations.generation(of.asid));
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        this_cpu.presence = Presence::Running;
+        if let Some(space) = this_cpu.space {
+            let held = this_cpu.pcids.load(space, self.kernels.generations.generation(this_cpu.asid));
             self.after_load(cpu, space, held);
         }
     }
@@ -104,7 +104,7 @@ impl Simulation {
         }
         let asid = self.kernels.os.asid(space);
         let generation = self.kernels.generations.advance(asid);
-        let runs = |cpu: &Cpu| cpu.space.is_some_and(|of| of == space || guests.contains(&of.layer));
+        let runs = |cpu: &Cpu| cpu.space.is_some_and(|loaded| loaded == space || guests.contains(&loaded.layer));
         let mut interrupted = 0;
         for (index, cpu) in self.scheduler.cpus.iter_mut().enumerate().filter(|(_, cpu)| runs(cpu)) {
             match cpu.presence {
@@ -195,8 +195,8 @@ mod tests {
             let memory = SpaceId { layer: host.into(), index: 1 };
             assert_eq!(simulation.kernels.guests_in(memory).len(), depth);
             let program = simulation.programs.inputs[0].spaces().next().unwrap();
-            let of = &simulation.kernels.os.layers[program.layer].spaces[program.index];
-            let (asid, last_page) = (of.asid, of.vmas.iter().last().unwrap().end - 4096);
+            let address_space = &simulation.kernels.os.layers[program.layer].spaces[program.index];
+            let (asid, last_page) = (address_space.asid, address_space.vmas.iter().last().unwrap().end - 4096);
             let held = |simulation: &mut Simulation| {
                 simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
             };

@@ -64,7 +64,7 @@ impl Cpus {
         let mut cores: Vec<usize> = self.numbers.iter().map(|cpu| cpu / self.threads_per_core).collect();
         let of_cpus = cores.clone();
         cores.dedup();
-        (of_cpus.iter().map(|of| cores.partition_point(|core| core < of)).collect(), cores)
+        (of_cpus.iter().map(|number| cores.partition_point(|core| core < number)).collect(), cores)
     }
 
     /// By CPU: the machine's number of its core.
@@ -119,9 +119,10 @@ impl Simulation {
         let mut homes = (0..).map(|index: usize| tops[index % tops.len()]);
         let mut home = |name: String, limit| {
             let layer = homes.next().expect("there is no end of them");
-            let of = &config.system.layers[layer.index()];
+            let layer_config = &config.system.layers[layer.index()];
             let is_for = |names: &Option<Vec<String>>| names.as_ref().is_none_or(|names| names.contains(&name));
-            let (uses_placement, uses_fault_engine) = (is_for(&of.placement_for), is_for(&of.fault_engine_for));
+            let (uses_placement, uses_fault_engine) =
+                (is_for(&layer_config.placement_for), is_for(&layer_config.fault_engine_for));
             kernels.os.home(layer, &name, limit).map(|home| ProcessTarget { uses_placement, uses_fault_engine, ..home })
         };
         let models_dependencies = cpus.iter().any(|cpu| cpu.clock.models_dependencies());
@@ -131,17 +132,17 @@ impl Simulation {
             on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
             inputs.push(Input::new(source, models_dependencies, role, home, on, limit, window));
         };
-        for (number, of) in sources.into_iter().enumerate() {
-            let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), of.memory_limit)? };
-            let source = reordered(config, sampled(config, of.source, max_accesses)?);
-            begin(&mut inputs, source, Role::Main, &of.cpus, home);
+        for (number, placed) in sources.into_iter().enumerate() {
+            let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), placed.memory_limit)? };
+            let source = reordered(config, sampled(config, placed.source, max_accesses)?);
+            begin(&mut inputs, source, Role::Main, &placed.cpus, home);
         }
-        for (number, of) in background.co_runners.iter().enumerate() {
-            let home = home(format!("co_runner.{number}"), of.memory_limit)?;
-            begin(&mut inputs, (of.open)()?, Role::CoRunner(number), &of.cpus, home);
+        for (number, co_runner) in background.co_runners.iter().enumerate() {
+            let home = home(format!("co_runner.{number}"), co_runner.memory_limit)?;
+            begin(&mut inputs, (co_runner.open)()?, Role::CoRunner(number), &co_runner.cpus, home);
         }
         let streams = background.arrivals.iter().enumerate();
-        let streams = streams.map(|(number, of)| home(format!("arrivals.{number}"), of.memory_limit));
+        let streams = streams.map(|(number, stream)| home(format!("arrivals.{number}"), stream.memory_limit));
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
         let load = Load::new(config, mains, background, streams, |cpus| places.places(cpus));
         // With devices, other threads of a program continue while one waits.

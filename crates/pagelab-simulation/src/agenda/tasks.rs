@@ -89,11 +89,11 @@ impl Simulation {
     /// If a CPU is within an access of a thread: its input, and what its lane could continue with, as far as the queue
     /// shows.
     fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
-        let of = &self.scheduler.cpus[cpu];
-        let (TaskSlot::Queue(lane), Some((input, thread))) = (of.slot, of.thread_of_task()) else { return None };
-        let faults = matches!(of.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
+        let cpu = &self.scheduler.cpus[cpu];
+        let (TaskSlot::Queue(lane), Some((input, thread))) = (cpu.slot, cpu.thread_of_task()) else { return None };
+        let faults = matches!(cpu.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
         (faults && self.programs.inputs[input].threads_share())
-            .then(|| (input, of.lanes[lane].next(Some(thread), true)))
+            .then(|| (input, cpu.lanes[lane].next(Some(thread), true)))
     }
 
     /// Switches to a task that has waited for a device, if one can continue and may preempt.
@@ -113,20 +113,20 @@ impl Simulation {
     /// Suspends a CPU's task and switches to another.
     pub(crate) fn switch_task(&mut self, cpu: CpuId, slot: TaskSlot) -> Result<(), EngineError> {
         self.charge_faults(cpu);
-        let of = &mut self.scheduler.cpus[cpu];
-        let before = of.lane;
-        of.switch_task(slot);
-        let slot = of.slot;
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        let before = this_cpu.lane;
+        this_cpu.switch_task(slot);
+        let slot = this_cpu.slot;
         let changes = matches!(slot, TaskSlot::Queue(lane) if lane != before);
-        of.filter.forget_data();
+        this_cpu.filter.forget_data();
         if changes {
-            of.slice_end = of.clock.now() + self.scheduler.slice;
+            this_cpu.slice_end = this_cpu.clock.now() + self.scheduler.slice;
         }
         self.begin_account(cpu);
-        let of = &mut self.scheduler.cpus[cpu];
+        let this_cpu = &mut self.scheduler.cpus[cpu];
         match slot {
-            TaskSlot::Queue(lane) if lane < of.lanes.len() => {
-                let input = of.lanes[lane].input;
+            TaskSlot::Queue(lane) if lane < this_cpu.lanes.len() => {
+                let input = this_cpu.lanes[lane].input;
                 self.assign_source(cpu, input);
                 self.resume_thread(cpu)?;
             }

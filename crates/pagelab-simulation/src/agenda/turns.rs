@@ -120,11 +120,11 @@ impl Simulation {
             if !self.choose_lane::<MANY>(cpu)? {
                 return Ok(());
             }
-            let of = &mut self.scheduler.cpus[cpu];
-            if MANY && !of.task.stack.is_empty() {
+            let this_cpu = &mut self.scheduler.cpus[cpu];
+            if MANY && !this_cpu.task.stack.is_empty() {
                 continue;
             }
-            let lane = &mut of.lanes[of.lane];
+            let lane = &mut this_cpu.lanes[this_cpu.lane];
             let (input, mut ended) = (lane.input, false);
             let item = lane.queue.get(lane.at).expect("a chosen lane has work").clone();
             if MANY && self.waits_before(cpu, input, &item) {
@@ -135,8 +135,8 @@ impl Simulation {
             }
             match item {
                 Item::Run { batch, at, end, thread } => {
-                    let of = &mut self.scheduler.cpus[cpu];
-                    of.lanes[of.lane].last = Some(thread);
+                    let this_cpu = &mut self.scheduler.cpus[cpu];
+                    this_cpu.lanes[this_cpu.lane].last = Some(thread);
                     self.switch_to(cpu, input, thread)?;
                     let limit = if self.scheduler.cpus[cpu].lanes.len() > 1 {
                         limit.min(self.scheduler.cpus[cpu].slice_end)
@@ -146,13 +146,13 @@ impl Simulation {
                     let mark = self.next_mark(input, at, end);
                     let done = self.replay_part::<MANY>((cpu, input), &batch, at..mark, limit)?;
                     self.hw.end_check()?;
-                    let of = &mut self.scheduler.cpus[cpu];
+                    let this_cpu = &mut self.scheduler.cpus[cpu];
                     if at + done == end {
                         ended = true;
-                        of.pop_item();
+                        this_cpu.pop_item();
                         self.programs.inputs[input].done_with(&batch);
                     } else {
-                        of.advance(done);
+                        this_cpu.advance(done);
                     }
                     self.note_marks(cpu, input, done);
                 }
@@ -247,17 +247,19 @@ impl Simulation {
 
     /// The next lane with work, or a suspended thread of it that can continue.
     pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<TaskSlot>, EngineError> {
-        let of = &self.scheduler.cpus[cpu];
-        let lanes = of.lanes.len();
+        let this_cpu = &self.scheduler.cpus[cpu];
+        let lanes = this_cpu.lanes.len();
         // An access that a fault interrupted is retried first.
         let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
-        let over = lanes > 1 && of.clock.now() >= of.slice_end && !within(of.task_at(TaskSlot::Queue(of.lane)));
-        let first = of.lane + usize::from(over);
+        let over = lanes > 1
+            && this_cpu.clock.now() >= this_cpu.slice_end
+            && !within(this_cpu.task_at(TaskSlot::Queue(this_cpu.lane)));
+        let first = this_cpu.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
             if let Some(slot) = self.next_in(cpu, lane)? {
-                let of = &mut self.scheduler.cpus[cpu];
-                if over && lane == of.lane {
-                    of.slice_end = of.clock.now() + self.scheduler.slice;
+                let this_cpu = &mut self.scheduler.cpus[cpu];
+                if over && lane == this_cpu.lane {
+                    this_cpu.slice_end = this_cpu.clock.now() + self.scheduler.slice;
                 }
                 return Ok(Some(slot));
             }
@@ -287,13 +289,13 @@ impl Simulation {
 
     /// Fills a lane's queue from its input, if it is empty and the lane is ready.
     fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
-        let of = &self.scheduler.cpus[cpu].lanes[lane];
+        let queue = &self.scheduler.cpus[cpu].lanes[lane];
         // Activities of the last call must finish before the lane can end.
-        let busy = !of.queue.is_empty() || !self.scheduler.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
-        if of.state != LaneState::Ready || busy {
+        let busy = !queue.queue.is_empty() || !self.scheduler.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
+        if queue.state != LaneState::Ready || busy {
             return Ok(());
         }
-        let input = of.input;
+        let input = queue.input;
         while self.scheduler.cpus[cpu].lanes[lane].queue.is_empty() {
             let dealt = self.dispatch_batch(input)?;
             let lane = &mut self.scheduler.cpus[cpu].lanes[lane];
@@ -342,23 +344,23 @@ impl Simulation {
             self.programs.inputs[input].barriers.get_mut(&barrier).expect("a barrier stays until all have reached it");
         at.arrived += 1;
         if at.arrived < at.members.len() {
-            let of = &mut self.scheduler.cpus[cpu];
-            of.lanes[of.lane].state = LaneState::AtBarrier;
+            let this_cpu = &mut self.scheduler.cpus[cpu];
+            this_cpu.lanes[this_cpu.lane].state = LaneState::AtBarrier;
             return Ok(());
         }
         let at = self.programs.inputs[input].barriers.remove(&barrier).expect("looked up just now");
         self.programs.inputs[input].done_with(&at.batch);
         let time = self.scheduler.cpus[cpu].clock.now();
         for &member in &at.members {
-            let of = &mut self.scheduler.cpus[member];
+            let member_cpu = &mut self.scheduler.cpus[member];
             let (class, time) = match at.event().kind {
                 // For each CPU, the measured stretch ends when it arrives here.
-                EventKind::Skip => (Class::Idle, of.clock.now()),
+                EventKind::Skip => (Class::Idle, member_cpu.clock.now()),
                 // The program itself did not wait here.
                 EventKind::Resume { .. } | EventKind::Measure => (Class::Idle, time),
                 _ => (Class::Blocked, time),
             };
-            let lane = of.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
+            let lane = member_cpu.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
             debug_assert_eq!(lane.at, 0, "nobody overtakes at an event");
             lane.queue.pop_front();
@@ -380,8 +382,8 @@ impl Simulation {
     /// A CPU has reached a woken: it continues, or waits for the wake.
     fn pass_woken(&mut self, cpu: CpuId, input: usize, wake: Option<u64>) {
         if wake.is_some_and(|wake| self.programs.inputs[input].waits_for(wake, cpu)) {
-            let of = &mut self.scheduler.cpus[cpu];
-            of.lanes[of.lane].state = LaneState::AtEdge;
+            let this_cpu = &mut self.scheduler.cpus[cpu];
+            this_cpu.lanes[this_cpu.lane].state = LaneState::AtEdge;
         } else {
             self.scheduler.cpus[cpu].pop_item();
         }
@@ -402,13 +404,13 @@ impl Simulation {
         }
         let process = self.programs.inputs[input].process_of(thread);
         let space = self.programs.space_of(cpu, input, process, &mut self.kernels.os)?;
-        let of = &mut self.scheduler.cpus[cpu];
-        if of.thread.is_some() {
-            of.counters.context_switches += 1;
-            of.clock.spend(Class::Kernel, self.kernels.os.costs.context_switch_cycles.into());
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        if this_cpu.thread.is_some() {
+            this_cpu.counters.context_switches += 1;
+            this_cpu.clock.spend(Class::Kernel, self.kernels.os.costs.context_switch_cycles.into());
         }
-        of.thread = Some((input, thread));
-        of.clock.has_dependencies = self.programs.inputs[input].info.dependencies;
+        this_cpu.thread = Some((input, thread));
+        this_cpu.clock.has_dependencies = self.programs.inputs[input].info.dependencies;
         self.load_space(cpu, space);
         Ok(())
     }

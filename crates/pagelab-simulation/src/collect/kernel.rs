@@ -12,13 +12,13 @@ impl Statistics {
     pub(super) fn faults(&mut self, kernels: &Kernels) {
         let os = &kernels.os;
         let part = |nested: bool| {
-            let of = |(layer, counters): (usize, &FaultCounters)| {
+            let in_part = |(layer, counters): (usize, &FaultCounters)| {
                 (os.tops().contains(&layer.into()) != nested).then_some(*counters)
             };
-            os.faults.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+            os.faults.iter().enumerate().filter_map(in_part).collect::<Vec<_>>()
         };
         let (top, nested) = (part(false), part(true));
-        let sum = |of: &[FaultCounters], get: fn(&FaultCounters) -> u64| of.iter().map(get).sum::<u64>();
+        let sum = |counters: &[FaultCounters], get: fn(&FaultCounters) -> u64| counters.iter().map(get).sum::<u64>();
         self.count(
             "fault.minor.count",
             sum(&top, |f| f.minor),
@@ -44,7 +44,8 @@ impl Statistics {
             sum(&nested, |f| f.minor + f.major),
             "Faults of guests' physical memory that a host layer handled by mapping a page",
         );
-        let cycles = |of: &[FaultCounters]| of.iter().map(|f| f.cycles.iter().sum::<Cycles>()).sum::<Cycles>();
+        let cycles =
+            |counters: &[FaultCounters]| counters.iter().map(|f| f.cycles.iter().sum::<Cycles>()).sum::<Cycles>();
         self.cycles("fault.cycles", cycles(&top) + cycles(&nested), "Cycles of all page-fault handlers");
         self.cycles(
             "fault.nested.cycles",

@@ -6,19 +6,19 @@ use pagelab_kernel::fault::stage::FaultCounters;
 use pagelab_kernel::layer::Layer;
 
 impl Statistics {
-    pub(super) fn contiguity(&mut self, layer: &str, of: &Layer, faults: &FaultCounters, runs_programs: bool) {
+    pub(super) fn contiguity(&mut self, layer: &str, state: &Layer, faults: &FaultCounters, runs_programs: bool) {
         let text = "Bytes of program memory that the layer's page-fault handler zeroed";
         self.add(Measure::bytes(format!("layer.{layer}.fault.zeroed_bytes"), faults.zeroed_bytes, text));
         for order in [3, 9] {
             let name = format!("layer.{layer}.frames.unusable_permille.order{order}");
             let text =
                 format!("Thousandths of the free memory that are not in blocks of {} KiB or more", 4_u64 << order);
-            self.state(name, of.unusable_free_permille(order), "permille", text);
+            self.state(name, state.unusable_free_permille(order), "permille", text);
         }
         if !runs_programs || self.brief {
             return;
         }
-        let contiguity = of.measured_contiguity();
+        let contiguity = state.measured_contiguity();
         for (what, count, text) in [
             (
                 "groups",

@@ -54,61 +54,58 @@ impl Statistics {
     }
 
     fn program(&mut self, scheduler: &Scheduler, walks: &WalkCounters) {
-        let of = |get: fn(&AccessCounters) -> u64| scheduler.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
+        let total = |get: fn(&AccessCounters) -> u64| scheduler.cpus.iter().map(|cpu| get(&cpu.counters)).sum();
         self.count(
             "accesses",
-            of(|c| c.accesses),
+            total(|c| c.accesses),
             "Memory accesses of the programs, instruction fetches that were recorded included",
         );
-        self.count("accesses.writes", of(|c| c.writes), "Stores and modifies");
-        self.count("accesses.fetches", of(|c| c.fetches), "Recorded first fetches of code pages");
+        self.count("accesses.writes", total(|c| c.writes), "Stores and modifies");
+        self.count("accesses.fetches", total(|c| c.fetches), "Recorded first fetches of code pages");
         self.count(
             "accesses.refused",
-            of(|c| c.refused),
+            total(|c| c.refused),
             "Accesses that no mapping covers or that the mapping forbids; they were skipped",
         );
         let instructions = scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
-        if let Some(branches) = scheduler
-            .cpus
-            .iter()
-            .filter_map(|cpu| cpu.clock.branches())
-            .reduce(|sum, of| BranchCounts { met: sum.met + of.met, mispredicted: sum.mispredicted + of.mispredicted })
-        {
+        if let Some(branches) = scheduler.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, counts| {
+            BranchCounts { met: sum.met + counts.met, mispredicted: sum.mispredicted + counts.mispredicted }
+        }) {
             self.count("branches", branches.met, "Conditional branches in the sources");
             let text = "Conditional branches that the core's predictor mispredicted";
             self.count("branches.mispredicted", branches.mispredicted, text);
         }
-        self.count("context_switches", of(|c| c.context_switches), "Times that a CPU switched to another thread");
+        self.count("context_switches", total(|c| c.context_switches), "Times that a CPU switched to another thread");
         self.by_kernel(scheduler, walks);
     }
 
     /// Accesses that the trace attributes to a kernel; they are included in those of the programs.
     fn by_kernel(&mut self, scheduler: &Scheduler, walks: &WalkCounters) {
-        let of = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
+        let total = |get: &dyn Fn(&ByKernel) -> u64| -> u64 {
             scheduler.cpus.iter().map(|cpu| get(&cpu.counters.by_kernel)).sum()
         };
         let text = "Accesses that the trace attributes to a kernel: to user memory in system calls, or all accesses of a \
                     recorded kernel";
-        self.count("accesses.by_kernel", of(&|c| c.accesses), text);
+        self.count("accesses.by_kernel", total(&|c| c.accesses), text);
         let text = "Instructions of these accesses; included in instructions";
-        self.count("accesses.by_kernel.instructions", of(&|c| c.instructions), text);
+        self.count("accesses.by_kernel.instructions", total(&|c| c.instructions), text);
         let text = "Cycles of these accesses; included in cycles.base, cycles.data_stall and cycles.translation";
-        let all = Cycles(of(&|c| c.cycles.iter().map(|cycles| cycles.0).sum()));
+        let all = Cycles(total(&|c| c.cycles.iter().map(|cycles| cycles.0).sum()));
         self.cycles("accesses.by_kernel.cycles", all, text);
         for (index, class) in ["base", "data_stall", "translation"].into_iter().enumerate() {
             let text = format!("Cycles of these accesses in cycles.{class}");
-            self.cycles(format!("accesses.by_kernel.cycles.{class}"), Cycles(of(&|c| c.cycles[index].0)), text);
+            self.cycles(format!("accesses.by_kernel.cycles.{class}"), Cycles(total(&|c| c.cycles[index].0)), text);
         }
         let text = "Line references of these accesses";
-        self.count("accesses.by_kernel.refs", of(&|c| c.refs.iter().sum()), text);
+        self.count("accesses.by_kernel.refs", total(&|c| c.refs.iter().sum()), text);
         for (place, name) in PLACE_NAMES.iter().enumerate() {
             let text = format!("{text} {}", PLACE_TEXT[place]);
-            self.count(format!("accesses.by_kernel.refs.{name}"), of(&|c| c.refs[place]), text);
+            self.count(format!("accesses.by_kernel.refs.{name}"), total(&|c| c.refs[place]), text);
         }
         for (index, (level, text)) in [("l1", "the first-level TLB"), ("l2", "both levels")].into_iter().enumerate() {
             let text = format!("Data look-ups of these accesses that missed {text}; included in dtlb.{level}.misses");
-            self.count(format!("accesses.by_kernel.dtlb.{level}.misses"), of(&|c| c.tlb_misses[index]), text);
+            self.count(format!("accesses.by_kernel.dtlb.{level}.misses"), total(&|c| c.tlb_misses[index]), text);
         }
         let walks = &walks.by_kernel;
         let text = "completed page walks of these accesses; included in those of the programs";
@@ -215,28 +212,32 @@ impl Statistics {
         self.count("segment.walk_translations", segment.walk_translations, text);
     }
 
-    fn speculation(&mut self, of: &SpeculationCounters) {
+    fn speculation(&mut self, counters: &SpeculationCounters) {
         for (name, value, text) in [
-            ("right", of.right, "Walks of the programs whose page the speculative table held and the walk confirmed"),
+            (
+                "right",
+                counters.right,
+                "Walks of the programs whose page the speculative table held and the walk confirmed",
+            ),
             (
                 "wrong",
-                of.wrong,
+                counters.wrong,
                 "Walks of the programs after which the pipeline was flushed: the table held another frame, or a page that faults",
             ),
             (
                 "missed",
-                of.missed,
+                counters.missed,
                 "Walks of the programs whose page was not in the speculative table, or not for stores",
             ),
-            ("updates", of.updates, "Slots of the speculative table that these walks wrote"),
+            ("updates", counters.updates, "Slots of the speculative table that these walks wrote"),
             (
                 "refs.critical",
-                of.critical_refs,
+                counters.critical_refs,
                 "References that the programs waited for: one look-up if the speculation was right, otherwise the references of the walk",
             ),
             (
                 "refs.all",
-                of.all_refs,
+                counters.all_refs,
                 "References of completed walks of the programs, look-ups and updates of the speculative table included",
             ),
         ] {
@@ -244,7 +245,7 @@ impl Statistics {
         }
         self.cycles(
             "speculation.hidden_cycles",
-            of.hidden_cycles,
+            counters.hidden_cycles,
             "Cycles of the programs' walks that they did not wait for, beyond walk.cycles",
         );
     }

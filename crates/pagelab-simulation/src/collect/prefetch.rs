@@ -6,14 +6,14 @@ use pagelab_hardware::cache::prefetch::CacheLevel;
 
 impl Statistics {
     pub(super) fn prefetches(&mut self, caches: &Hierarchy) {
-        for (level, of) in CacheLevel::ALL.into_iter().zip(caches.prefetched().into_iter().flatten()) {
-            self.add_all(&format!("prefetch.{}", level.name()), of.measures());
+        for (level, counts) in CacheLevel::ALL.into_iter().zip(caches.prefetched().into_iter().flatten()) {
+            self.add_all(&format!("prefetch.{}", level.name()), counts.measures());
         }
     }
 
     pub(super) fn nodes_of_memory(&mut self, caches: &Hierarchy) {
-        for (number, of) in caches.memory_counts().iter().flatten().enumerate() {
-            self.add_all(&format!("memory.node.{number}"), of.measures());
+        for (number, counts) in caches.memory_counts().iter().flatten().enumerate() {
+            self.add_all(&format!("memory.node.{number}"), counts.measures());
         }
     }
 }

@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_occurred() {
         let hundred: Vec<Cycles> = (1..=100).map(Cycles).collect();
-        let of = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
-        assert_eq!(of(&hundred), [50, 99, 100]);
-        assert_eq!(of(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
-        assert_eq!(of(&[1, 2].map(Cycles)), [1, 2, 2]);
-        assert_eq!(of(&[]), [0, 0, 0]);
+        let percentiles = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
+        assert_eq!(percentiles(&hundred), [50, 99, 100]);
+        assert_eq!(percentiles(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
+        assert_eq!(percentiles(&[1, 2].map(Cycles)), [1, 2, 2]);
+        assert_eq!(percentiles(&[]), [0, 0, 0]);
     }
 }

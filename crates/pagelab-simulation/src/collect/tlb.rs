@@ -20,7 +20,7 @@ impl Statistics {
             ("itlb", TLB_FETCH, "Instruction look-ups"),
             ("tlb.kernel", TLB_KERNEL, "Look-ups of the kernels' direct maps"),
         ] {
-            for (level, of, missed) in LEVELS {
+            for (level, counters, missed) in LEVELS {
                 let name = |what: &str| format!("{prefix}.{level}.{what}");
                 let fetch = if (kind, level) == (TLB_FETCH, "l1") {
                     "; looked up where the page of the program counter of recorded accesses changes"
@@ -28,20 +28,20 @@ impl Statistics {
                     ""
                 };
                 let text = format!("{who} that missed {missed}{fetch}");
-                self.count(name("misses"), all(&|tlb| of(tlb).misses[kind]), text);
+                self.count(name("misses"), all(&|tlb| counters(tlb).misses[kind]), text);
                 if kind != TLB_FETCH {
                     let text = format!(
                         "{who} for stores that found their page read-only or clean in the TLB of level {}; they are handled like misses",
                         &level[1..]
                     );
-                    self.count(name("unwritable"), all(&|tlb| of(tlb).unwritable[kind]), text);
+                    self.count(name("unwritable"), all(&|tlb| counters(tlb).unwritable[kind]), text);
                 }
                 if kind != TLB_KERNEL {
                     let text = format!(
                         "{who} of retries after a page fault that did not hit the TLB of level {}; not included in the others",
                         &level[1..]
                     );
-                    self.count(name("retries"), all(&|tlb| of(tlb).retries[kind]), text);
+                    self.count(name("retries"), all(&|tlb| counters(tlb).retries[kind]), text);
                 }
             }
         }

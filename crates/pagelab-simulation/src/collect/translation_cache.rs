@@ -13,7 +13,8 @@ impl Statistics {
         if caches.is_empty() {
             return;
         }
-        let sum = |get: &dyn Fn(&TranslationCacheCounters) -> u64| caches.iter().map(|of| get(&of.counters)).sum();
+        let sum =
+            |get: &dyn Fn(&TranslationCacheCounters) -> u64| caches.iter().map(|cache| get(&cache.counters)).sum();
         let text = "Walks of page-fault handlers that began with a look-up in a translation cache, even an empty one";
         self.count("stc.lookups", sum(&|c| c.look_ups), text);
         let top = layers.iter().map(|layer| layer.spaces[0].table.levels()).max().unwrap_or(LOWEST);
@@ -26,15 +27,15 @@ impl Statistics {
                 4 if top > 4 => "p4d",
                 _ => "pgd",
             };
-            let (hits, of) = (format!("stc.hits.{name}"), usize::from(level));
+            let (hits, index) = (format!("stc.hits.{name}"), usize::from(level));
             self.count(
                 hits,
-                sum(&|c| c.hits[of]),
+                sum(&|c| c.hits[index]),
                 format!("Walks that began at a {name} entry, the deepest that was cached"),
             );
             if arrays {
                 let text = format!("Hits in stc.hits.{name} whose entry belonged to another address");
-                self.count(format!("stc.false_hits.{name}"), sum(&|c| c.false_hits[of]), text);
+                self.count(format!("stc.false_hits.{name}"), sum(&|c| c.false_hits[index]), text);
             }
         }
         let text = "References of walks that hits saved";
@@ -49,9 +50,9 @@ impl Statistics {
             self.count("stc.fills", sum(&|c| c.fills), "Entries written to translation caches");
             let text = "Walks that found no memory for a translation cache";
             self.count("stc.no_memory", sum(&|c| c.no_memory), text);
-            let bytes = caches.iter().map(|of| of.slab.bytes_in_use()).sum();
+            let bytes = caches.iter().map(|cache| cache.slab.bytes_in_use()).sum();
             self.state("stc.bytes", bytes, "bytes", "Memory of translation caches at the end");
-            let peak = caches.iter().map(|of| of.slab.peak_in_use * of.slab.object_bytes()).sum();
+            let peak = caches.iter().map(|cache| cache.slab.peak_in_use * cache.slab.object_bytes()).sum();
             self.state("stc.peak_bytes", peak, "bytes", "Largest memory of translation caches");
         }
     }

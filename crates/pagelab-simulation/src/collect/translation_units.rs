@@ -7,11 +7,11 @@ use pagelab_translate::translation_unit::{GuestTlb, NestedTlb, TranslationUnit, 
 
 impl Statistics {
     pub(super) fn translation_units(&mut self, units: &[CoreUnits]) {
-        self.unit_of_walks::<NestedTlb>(units, |of| of.nested.as_ref().map(|unit| unit.counts));
-        self.unit_of_walks::<GuestTlb>(units, |of| of.guest.as_ref().map(|unit| unit.counts));
+        self.unit_of_walks::<NestedTlb>(units, |core| core.nested.as_ref().map(|unit| unit.counts));
+        self.unit_of_walks::<GuestTlb>(units, |core| core.guest.as_ref().map(|unit| unit.counts));
         // All cores have the same units.
-        for index in 0..units.first().map_or(0, |of| of.stages.len()) {
-            let all = units.iter().map(|of| of.stages[index].statistics());
+        for index in 0..units.first().map_or(0, |core| core.stages.len()) {
+            let all = units.iter().map(|core| core.stages[index].statistics());
             let sum = all.reduce(|mut sum, more| {
                 add(&mut sum.measures, more.measures);
                 sum

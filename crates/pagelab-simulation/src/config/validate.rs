@@ -168,7 +168,7 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config)
             None => Ok(()),
         };
     };
-    let shadow = |of: &LayerConfig| of.host_mode == HostMode::Shadow;
+    let shadow = |layer: &LayerConfig| layer.host_mode == HostMode::Shadow;
     let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
     let around = engine::EngineContext {
         words: layer.page_table.keeps_words(),
@@ -204,9 +204,9 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
 fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {
-            of if of.host_mode == HostMode::Shadow => "shadow page tables",
-            of if of.direct_segment_bytes.is_some() => "a direct segment",
-            of if of.speculative_table.is_some() => "a speculative table",
+            layer if layer.host_mode == HostMode::Shadow => "shadow page tables",
+            layer if layer.direct_segment_bytes.is_some() => "a direct segment",
+            layer if layer.speculative_table.is_some() => "a speculative table",
             LayerConfig { .. } => continue,
         };
         let what = format!(
@@ -227,12 +227,12 @@ fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -
             format!("{bytes} is not possible; allowed are multiples of 4096 from 4096 on"),
         ));
     }
-    let shadow = |of: &&LayerConfig| of.host_mode == HostMode::Shadow;
+    let shadow = |layer: &&LayerConfig| layer.host_mode == HostMode::Shadow;
     let guests = layers.iter().filter(|guest| guest.host.as_ref() == Some(&layer.name));
-    if let Some(of) = guests.chain([layer]).find(shadow) {
+    if let Some(shadowed) = guests.chain([layer]).find(shadow) {
         let what = format!(
             "shadow page tables hold every page of `{}`, so a segment would save no walk; set host_mode = nested there",
-            of.name
+            shadowed.name
         );
         return Err(EngineError::config(key, what));
     }

@@ -33,12 +33,12 @@ impl Cpu {
     /// Attributes the counts since a mark to the kernel.
     pub(super) fn count_by_kernel(&mut self, hw: &Hardware, since: &CountsBefore) {
         let CountsBefore { instructions, cycles, tlb_misses } = self.mark(hw);
-        let of = &mut self.counters.by_kernel;
-        of.instructions += instructions - since.instructions;
-        for (sum, (now, before)) in of.cycles.iter_mut().zip(cycles.into_iter().zip(since.cycles)) {
+        let sums = &mut self.counters.by_kernel;
+        sums.instructions += instructions - since.instructions;
+        for (sum, (now, before)) in sums.cycles.iter_mut().zip(cycles.into_iter().zip(since.cycles)) {
             *sum += now - before;
         }
-        for (sum, (now, before)) in of.tlb_misses.iter_mut().zip(tlb_misses.into_iter().zip(since.tlb_misses)) {
+        for (sum, (now, before)) in sums.tlb_misses.iter_mut().zip(tlb_misses.into_iter().zip(since.tlb_misses)) {
             *sum += now - before;
         }
     }

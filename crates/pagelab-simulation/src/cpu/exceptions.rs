@@ -14,9 +14,9 @@ impl Simulation {
     pub fn raise(&mut self, cpu: CpuId, fault: &PageFault) {
         if self.kernels.is_backed(fault) {
             let present = Fault::populate(fault.space, fault.va, Ahead::Policy, cpu);
-            let of = &mut self.scheduler.cpus[cpu];
-            of.begin(Activity::Fault(present));
-            return of.task.stack.last_mut().expect("it has begun").is_free = true;
+            let this_cpu = &mut self.scheduler.cpus[cpu];
+            this_cpu.begin(Activity::Fault(present));
+            return this_cpu.task.stack.last_mut().expect("it has begun").is_free = true;
         }
         match EngineWork::begin(fault, cpu, &self.kernels.os, self.scheduler.cpus[cpu].clock.now()) {
             Some(work) => self.scheduler.cpus[cpu].begin(Activity::Engine(work)),
@@ -26,12 +26,12 @@ impl Simulation {
 
     /// Ends the work of a fault engine: inserts the page that it has mapped in the TLB, or starts the kernel's handler.
     pub(super) fn end_engine_work(&mut self, cpu: CpuId, work: &EngineWork) {
-        let of = &mut self.scheduler.cpus[cpu];
-        match work.end(&mut self.kernels.os, of.clock.now()) {
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        match work.end(&mut self.kernels.os, this_cpu.clock.now()) {
             EngineVerdict::Kernel => self.begin_handler(cpu, work.fault()),
-            EngineVerdict::Mapped(mapping) if of.task.stack.is_empty() => {
-                of.task.outcome = Some(FaultOutcome::Retry);
-                self.hw.fill(&self.kernels.os.layers, of.core, work.fault(), &mapping);
+            EngineVerdict::Mapped(mapping) if this_cpu.task.stack.is_empty() => {
+                this_cpu.task.outcome = Some(FaultOutcome::Retry);
+                self.hw.fill(&self.kernels.os.layers, this_cpu.core, work.fault(), &mapping);
                 self.profile_miss_end(cpu, false);
             }
             EngineVerdict::Mapped(_) => {}
@@ -48,21 +48,21 @@ impl Simulation {
     /// Records the start of a program's fault in its own kernel.
     fn note_begin(&mut self, cpu: CpuId, fault: &PageFault) {
         let &PageFault { space, va, intent, .. } = fault;
-        let of = &mut self.scheduler.cpus[cpu];
-        if !of.task.stack.is_empty() || !self.kernels.os.tops().contains(&space.layer) {
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        if !this_cpu.task.stack.is_empty() || !self.kernels.os.tops().contains(&space.layer) {
             return;
         }
-        let at = of.clock.now();
-        let thread = of.thread.expect("a thread made the access");
+        let at = this_cpu.clock.now();
+        let thread = this_cpu.thread.expect("a thread made the access");
         let present = !self.kernels.os.layers[space.layer].is_unmapped(space.index, va);
-        of.task.fault = Some(SeenFault { at, took: Cycles::ZERO, cpu, space, va, intent, present, thread });
+        this_cpu.task.fault = Some(SeenFault { at, took: Cycles::ZERO, cpu, space, va, intent, present, thread });
     }
 
     /// Records the end of a program's fault.
     pub(super) fn note_end(&mut self, cpu: CpuId) {
-        let of = &mut self.scheduler.cpus[cpu];
-        if let (Some(noted), Some(fault)) = (&mut self.observers.page_faults, of.task.fault.take()) {
-            noted.push(SeenFault { took: of.clock.now() - fault.at, ..fault });
+        let cpu = &mut self.scheduler.cpus[cpu];
+        if let (Some(noted), Some(fault)) = (&mut self.observers.page_faults, cpu.task.fault.take()) {
+            noted.push(SeenFault { took: cpu.clock.now() - fault.at, ..fault });
         }
     }
 }

@@ -20,16 +20,17 @@ use pagelab_translate::counters::{MadeRef, PLACE_NAMES};
 
 /// The counts of the fault stages, layer by layer.
 fn stage_counts(layers: &[FaultCounters]) -> Vec<StageCounts> {
-    let counts = |of: &FaultCounters, stage| StageCounts { cycles: of.cycles[stage], lines: of.lines[stage] };
-    layers.iter().flat_map(|of| (0..Stage::ALL.len()).map(|stage| counts(of, stage))).collect()
+    let counts =
+        |counters: &FaultCounters, stage| StageCounts { cycles: counters.cycles[stage], lines: counters.lines[stage] };
+    layers.iter().flat_map(|counters| (0..Stage::ALL.len()).map(|stage| counts(counters, stage))).collect()
 }
 
 impl Simulation {
     /// Describes the access of a CPU to `va`, by the instruction at `pc`.
     fn place(&self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) -> ProfiledAccess {
-        let of = &self.scheduler.cpus[cpu];
-        let (input, thread) = of.thread.expect("a thread made the access");
-        let space = of.running();
+        let cpu = &self.scheduler.cpus[cpu];
+        let (input, thread) = cpu.thread.expect("a thread made the access");
+        let space = cpu.running();
         let vmas = &self.kernels.os.layers[space.layer].spaces[space.index].vmas;
         let code = vmas.find(VirtAddr(pc)).filter(|vma| vma.file.is_some());
         let instruction = match code {
@@ -37,7 +38,7 @@ impl Simulation {
             None => Instruction { file: None, offset: pc },
         };
         let process = ProcessId { source: input as u32, process: self.programs.inputs[input].process_of(thread).0 };
-        let (area, context, at) = (Area::from_vma(vmas.find(va)), of.context, of.clock.now());
+        let (area, context, at) = (Area::from_vma(vmas.find(va)), cpu.context, cpu.clock.now());
         ProfiledAccess { process, va, area, instruction, pc, context, intent, at }
     }
 
@@ -80,7 +81,7 @@ impl Simulation {
             }
             let context = batch.contexts[at];
             let until = batch.allocations.get(next).map_or(part.end, |(index, _)| part.end.min(*index));
-            let end = at + batch.contexts[at..until].iter().take_while(|of| **of == context).count();
+            let end = at + batch.contexts[at..until].iter().take_while(|other| **other == context).count();
             self.scheduler.cpus[cpu].context = context;
             let branches = batch.branches.get(at..end).unwrap_or_default();
             let done = self.replay::<MANY>(cpu, &batch.accesses[at..end], branches, limit)?;
@@ -121,11 +122,11 @@ impl Simulation {
     /// Records that a program's access has faulted, in its own layer or in a host.
     #[cold]
     pub(super) fn profile_miss(&mut self, cpu: CpuId, va: VirtAddr, pc: u64, intent: Intent) {
-        let of = &mut self.scheduler.cpus[cpu];
+        let cpu = &mut self.scheduler.cpus[cpu];
         let stages = stage_counts(&self.kernels.os.faults);
-        let (at, spent) = (of.clock.now(), of.clock.spent(Class::Fault));
-        of.task.miss =
-            Some(Box::new(Miss { va, pc, context: of.context, intent, at, spent, stages, steps: Vec::new() }));
+        let (at, spent) = (cpu.clock.now(), cpu.clock.spent(Class::Fault));
+        cpu.task.miss =
+            Some(Box::new(Miss { va, pc, context: cpu.context, intent, at, spent, stages, steps: Vec::new() }));
     }
 
     /// Records the end of the handling of that fault.

@@ -274,8 +274,8 @@ impl RefIssuer<'_> {
     ) -> Result<(MachineAddr, u64), Faulted> {
         let Self { hw, layers, cpu, core, .. } = self;
         let space = SpaceId { layer, index: DIRECT_MAP };
-        let of = &layers[layer];
-        let (va, asid) = (of.direct(addr), of.spaces[DIRECT_MAP].asid);
+        let kernel = &layers[layer];
+        let (va, asid) = (kernel.direct(addr), kernel.spaces[DIRECT_MAP].asid);
         let intent = if writes { Intent::Store } else { Intent::Load };
         let wanted = TranslationRequest { cpu: *cpu, core: *core, space, va, intent, origin: Origin::Kernel };
         let held = hw.units[*core].first(intent).look_up(asid, va, Origin::Kernel);

@@ -56,10 +56,10 @@ impl Simulation {
                 break;
             }
             let Some(access) = accesses.get(at) else { break };
-            let of = &self.scheduler.cpus[cpu];
-            if of.filter.answers(access) {
-                let stop = StopCondition { clock: &of.clock, limit };
-                let hits = scan::<MANY, _>(&accesses[at..], &of.filter, &stop);
+            let this_cpu = &self.scheduler.cpus[cpu];
+            if this_cpu.filter.answers(access) {
+                let stop = StopCondition { clock: &this_cpu.clock, limit };
+                let hits = scan::<MANY, _>(&accesses[at..], &this_cpu.filter, &stop);
                 self.count_filtered(
                     cpu,
                     &accesses[at..at + hits.accesses],
@@ -71,10 +71,14 @@ impl Simulation {
                 if looks_ahead {
                     self.look_ahead(cpu, accesses, at);
                 }
-                let of = &mut self.scheduler.cpus[cpu];
-                if of.clock.models_dependencies() {
+                let this_cpu = &mut self.scheduler.cpus[cpu];
+                if this_cpu.clock.models_dependencies() {
                     let branches = branches.get(at).copied().unwrap_or_default();
-                    of.clock.begin_access(access, branches, of.task.outcome.is_some() || of.task.split.lines > 0);
+                    this_cpu.clock.begin_access(
+                        access,
+                        branches,
+                        this_cpu.task.outcome.is_some() || this_cpu.task.split.lines > 0,
+                    );
                 }
                 let flow = if self.scheduler.cpus[cpu].is_plain(access) {
                     self.plain_access::<MANY>(cpu, access, limit)
@@ -114,11 +118,17 @@ impl Simulation {
             && replay(self, cpu, access, branches.get(at..).unwrap_or_default(), limit) == 1
         {
             let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
-            let of = &self.scheduler.cpus[cpu];
+            let this_cpu = &self.scheduler.cpus[cpu];
             let intent = if write { Intent::Store } else { Intent::Load };
-            let wanted =
-                TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
-            if let Some(translation) = of.filter.translation(va, write) {
+            let wanted = TranslationRequest {
+                cpu,
+                core: this_cpu.core,
+                space: this_cpu.running(),
+                va,
+                intent,
+                origin: Origin::Program,
+            };
+            if let Some(translation) = this_cpu.filter.translation(va, write) {
                 self.check(&wanted, translation);
             }
             at += 1;
@@ -133,21 +143,21 @@ impl Simulation {
     #[inline]
     fn count_filtered(&mut self, cpu: CpuId, accesses: &[Access], branches: &[Branches], hits: &Hits) {
         let mark = hits.by_kernel.then(|| self.scheduler.cpus[cpu].mark(&self.hw));
-        let of = &mut self.scheduler.cpus[cpu];
-        of.counters.accesses += hits.accesses as u64;
-        of.counters.filtered += hits.accesses as u64;
-        of.counters.writes += hits.writes;
-        if of.clock.models_dependencies() {
-            let hit = DataLocation { latency: self.hw.caches.l1_latency().into(), line: of.filter.physical_line() };
-            of.clock.make_hits(accesses, branches, hit);
+        let cpu = &mut self.scheduler.cpus[cpu];
+        cpu.counters.accesses += hits.accesses as u64;
+        cpu.counters.filtered += hits.accesses as u64;
+        cpu.counters.writes += hits.writes;
+        if cpu.clock.models_dependencies() {
+            let hit = DataLocation { latency: self.hw.caches.l1_latency().into(), line: cpu.filter.physical_line() };
+            cpu.clock.make_hits(accesses, branches, hit);
         } else {
-            hits.pass(&mut of.clock);
+            hits.pass(&mut cpu.clock);
         }
         if let Some(mark) = mark {
-            let by_kernel = &mut of.counters.by_kernel;
+            let by_kernel = &mut cpu.counters.by_kernel;
             by_kernel.accesses += hits.accesses as u64;
             by_kernel.refs[place_index(Some(HitLevel::L1))] += hits.accesses as u64;
-            of.count_by_kernel(&self.hw, &mark);
+            cpu.count_by_kernel(&self.hw, &mark);
         }
     }
 
@@ -159,11 +169,11 @@ impl Simulation {
         access: &Access,
         limit: Cycles,
     ) -> Result<AccessOutcome, EngineError> {
-        let of = &self.scheduler.cpus[cpu];
-        let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), of.core);
-        let mut found = of.filter.translation(va, write);
+        let this_cpu = &self.scheduler.cpus[cpu];
+        let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), this_cpu.core);
+        let mut found = this_cpu.filter.translation(va, write);
         if found.is_none() {
-            let held = self.hw.units[core].l1d.look_up(of.asid, va, Origin::Program);
+            let held = self.hw.units[core].l1d.look_up(this_cpu.asid, va, Origin::Program);
             found = held.filter(|held| !write || held.stores());
             if found.is_none() {
                 match self.translate_after_l1_miss::<MANY>(cpu, access, held.is_none(), limit)? {
@@ -179,10 +189,10 @@ impl Simulation {
             }
             None => self.refuse(cpu, access),
         }
-        let of = &mut self.scheduler.cpus[cpu];
-        of.counters.accesses += 1;
-        of.counters.writes += u64::from(write);
-        of.clock.retire(access.gap.into());
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        this_cpu.counters.accesses += 1;
+        this_cpu.counters.writes += u64::from(write);
+        this_cpu.clock.retire(access.gap.into());
         Ok(AccessOutcome::Done)
     }
 
@@ -237,12 +247,12 @@ impl Simulation {
         if refused {
             self.refuse(cpu, access);
         }
-        let of = &mut self.scheduler.cpus[cpu];
-        of.counters.accesses += 1;
-        of.counters.writes += u64::from(access.kind.writes());
-        of.counters.fetches += u64::from(fetch);
-        of.counters.by_kernel.accesses += u64::from(access.maker.is_kernel());
-        of.clock.retire(access.gap.into());
+        let cpu = &mut self.scheduler.cpus[cpu];
+        cpu.counters.accesses += 1;
+        cpu.counters.writes += u64::from(access.kind.writes());
+        cpu.counters.fetches += u64::from(fetch);
+        cpu.counters.by_kernel.accesses += u64::from(access.maker.is_kernel());
+        cpu.clock.retire(access.gap.into());
         Ok(AccessOutcome::Done)
     }
 
@@ -296,34 +306,34 @@ impl Simulation {
     #[inline(always)]
     fn touch(&mut self, cpu: CpuId, demanded: ObservedAccess, write: bool, split: bool) -> HitLevel {
         let ObservedAccess { va, translation, .. } = demanded;
-        let of = &mut self.scheduler.cpus[cpu];
+        let this_cpu = &mut self.scheduler.cpus[cpu];
         let line = translation.address(va).line();
-        let outcome = self.hw.caches.access(of.core, line, write, Requester::Data);
+        let outcome = self.hw.caches.access(this_cpu.core, line, write, Requester::Data);
         if split {
-            of.counters.count_split_miss(&mut of.task.split.missed, outcome.served);
+            this_cpu.counters.count_split_miss(&mut this_cpu.task.split.missed, outcome.served);
         }
         let timed = self.hw.caches.is_timed();
         if timed {
             self.wait_for_traffic(cpu, outcome.cycles, &demanded);
         } else {
-            of.clock.wait_for_data(outcome.cycles.into(), line.0);
+            this_cpu.clock.wait_for_data(outcome.cycles.into(), line.0);
         }
-        let of = &mut self.scheduler.cpus[cpu];
-        of.counters.pieces += 1;
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        this_cpu.counters.pieces += 1;
         // Under SRRIP, the first hit after a fill changes the line's prediction. Prefetchers need each access.
         let unproven = self.replay.filter_hits_only && outcome.served != HitLevel::L1 || timed;
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
-        of.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
+        this_cpu.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
     }
 
     /// Waits for data on a machine with prefetchers, and passes the access to them.
     #[inline(never)]
     fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &ObservedAccess) {
-        let (of, caches) = (&mut self.scheduler.cpus[cpu], &mut self.hw.caches);
+        let (cpu, caches) = (&mut self.scheduler.cpus[cpu], &mut self.hw.caches);
         let line = demanded.translation.address(demanded.va).line();
         if let Some(traffic) = caches.traffic() {
-            of.clock.wait_for_traffic(latency.into(), line.0, traffic);
+            cpu.clock.wait_for_traffic(latency.into(), line.0, traffic);
         }
         caches.prefetch_for(demanded);
     }
@@ -339,9 +349,9 @@ impl Simulation {
     /// Records that no mapping allows an access, or a part of it.
     #[cold]
     fn refuse(&mut self, cpu: CpuId, access: &Access) {
-        let of = &mut self.scheduler.cpus[cpu];
-        of.counters.refused += 1;
-        of.filter.forget_data();
+        let cpu = &mut self.scheduler.cpus[cpu];
+        cpu.counters.refused += 1;
+        cpu.filter.forget_data();
         let (vaddr, pc, write) = (access.vaddr, access.pc, access.kind.writes());
         self.observers.note_refused(RefusedAccess { vaddr, pc, write });
     }
@@ -357,12 +367,19 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
-        let (of, made) = (&self.scheduler.cpus[cpu], self.hw.walks.made);
+        let (this_cpu, made) = (&self.scheduler.cpus[cpu], self.hw.walks.made);
         let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
-        let wanted =
-            TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest {
+            cpu,
+            core: this_cpu.core,
+            space: this_cpu.running(),
+            va,
+            intent,
+            origin: Origin::Program,
+        };
         let mut cycles = Cycles::ZERO;
-        let found = self.hw.translate_beyond_l1(&mut self.kernels.os.layers, of.asid, &wanted, missed, &mut cycles);
+        let found =
+            self.hw.translate_beyond_l1(&mut self.kernels.os.layers, this_cpu.asid, &wanted, missed, &mut cycles);
         let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
         self.scheduler.cpus[cpu].clock.wait_for_translation(translating);
         if self.observers.profile.is_some() {
@@ -388,8 +405,8 @@ impl Simulation {
         intent: Intent,
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
-        let of = &mut self.scheduler.cpus[cpu];
-        of.filter.forget_data();
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        this_cpu.filter.forget_data();
         if !self.kernels.is_backed(fault) {
             if self.observers.profile.is_some() {
                 self.profile_miss(cpu, va, pc, intent);
@@ -414,26 +431,32 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
-        let of = &mut self.scheduler.cpus[cpu];
-        let fault = of.task.outcome.take();
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        let fault = this_cpu.task.outcome.take();
         if fault == Some(FaultOutcome::Refused) {
             return Ok(TranslationOutcome::Refused);
         }
         let mut cycles = Cycles::ZERO;
-        let wanted =
-            TranslationRequest { cpu, core: of.core, space: of.running(), va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest {
+            cpu,
+            core: this_cpu.core,
+            space: this_cpu.running(),
+            va,
+            intent,
+            origin: Origin::Program,
+        };
         // An access is counted once, however often it is retried after faults.
         let (counted, made) = (fault.is_some().then(|| self.hw.units[wanted.core].tlb), self.hw.walks.made);
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         if let Some(counted) = counted {
             self.hw.units[wanted.core].tlb.move_retries(&counted);
         }
-        let of = &mut self.scheduler.cpus[cpu];
+        let this_cpu = &mut self.scheduler.cpus[cpu];
         if cycles > Cycles::ZERO {
             let page = found.as_ref().ok().copied();
-            of.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
+            this_cpu.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
             // A walk may have evicted the last line from the cache, and a fill the last page from the TLB.
-            of.filter.forget_data();
+            this_cpu.filter.forget_data();
             if self.observers.profile.is_some() {
                 self.profile_translation(cpu, va, pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
             }

@@ -284,9 +284,11 @@ impl Cpu {
         match slot {
             TaskSlot::Queue(lane) => self.lanes.get_mut(lane).map(|lane| &mut lane.task),
             TaskSlot::Kernel(thread) => Some(&mut self.threads[thread].task),
-            TaskSlot::Suspended { lane, thread } => {
-                self.lanes[lane].overtaken.iter_mut().find(|of| of.thread == thread).map(|of| &mut of.task)
-            }
+            TaskSlot::Suspended { lane, thread } => self.lanes[lane]
+                .overtaken
+                .iter_mut()
+                .find(|suspended| suspended.thread == thread)
+                .map(|suspended| &mut suspended.task),
         }
     }
 
@@ -337,16 +339,16 @@ impl Cpu {
     pub fn next_in(&mut self, lane: usize, is_all: bool) -> Result<TaskSlot, NextItem> {
         let task = self.task_at(TaskSlot::Queue(lane));
         let (waits, idle) = (task.waits_for.is_some(), task.is_idle());
-        let of = &mut self.lanes[lane];
+        let queue = &mut self.lanes[lane];
         if waits {
             return Err(NextItem::Event);
         }
-        if of.at == 0 && of.overtaken.is_empty() || !idle {
+        if queue.at == 0 && queue.overtaken.is_empty() || !idle {
             return Ok(TaskSlot::Queue(lane));
         }
-        match of.next(None, is_all) {
+        match queue.next(None, is_all) {
             NextItem::At(at) => {
-                of.at = at;
+                queue.at = at;
                 Ok(TaskSlot::Queue(lane))
             }
             NextItem::Suspended(thread) => Ok(TaskSlot::Suspended { lane, thread }),
@@ -361,8 +363,8 @@ impl Cpu {
             TaskSlot::Queue(lane) => &self.lanes[lane].task,
             TaskSlot::Kernel(thread) => &self.threads[thread].task,
             TaskSlot::Suspended { lane, thread } => {
-                let of = self.lanes[lane].overtaken.iter().find(|of| of.thread == thread);
-                &of.expect("it has been overtaken").task
+                let suspended = self.lanes[lane].overtaken.iter().find(|suspended| suspended.thread == thread);
+                &suspended.expect("it has been overtaken").task
             }
         }
     }
@@ -375,10 +377,9 @@ impl Cpu {
 
     /// The tasks other than the current one.
     pub fn left(&mut self) -> impl Iterator<Item = &mut Task> {
-        let lanes = self
-            .lanes
-            .iter_mut()
-            .flat_map(|lane| std::iter::once(&mut lane.task).chain(lane.overtaken.iter_mut().map(|of| &mut of.task)));
+        let lanes = self.lanes.iter_mut().flat_map(|lane| {
+            std::iter::once(&mut lane.task).chain(lane.overtaken.iter_mut().map(|suspended| &mut suspended.task))
+        });
         lanes.chain(self.threads.iter_mut().map(|thread| &mut thread.task))
     }
 
@@ -386,10 +387,9 @@ impl Cpu {
     pub fn slots(&self) -> impl Iterator<Item = TaskSlot> + '_ {
         let kernel = (0..self.threads.len()).map(TaskSlot::Kernel);
         let lanes = (1..=self.lanes.len()).map(|n| TaskSlot::Queue((self.lane + n) % self.lanes.len()));
-        let overtaken =
-            self.lanes.iter().enumerate().flat_map(|(lane, of)| {
-                of.overtaken.iter().map(move |of| TaskSlot::Suspended { lane, thread: of.thread })
-            });
+        let overtaken = self.lanes.iter().enumerate().flat_map(|(lane, queue)| {
+            queue.overtaken.iter().map(move |suspended| TaskSlot::Suspended { lane, thread: suspended.thread })
+        });
         kernel.chain(lanes).chain(overtaken)
     }
 

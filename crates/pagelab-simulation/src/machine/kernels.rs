@@ -98,8 +98,8 @@ impl Kernels {
     pub(crate) fn guests_in(&self, space: SpaceId) -> Vec<LayerId> {
         let layers = &self.os.layers;
         let hosted = |host: SpaceId| {
-            let of = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
-            layers.iter().enumerate().filter(of).map(|(index, _)| LayerId::from(index))
+            let is_guest = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
+            layers.iter().enumerate().filter(is_guest).map(|(index, _)| LayerId::from(index))
         };
         let mut guests: Vec<LayerId> = hosted(space).collect();
         let mut at = 0;

@@ -81,7 +81,7 @@ impl Pcids {
 
     /// Switches to a space whose generation is `generation`.
     pub(crate) fn load(&mut self, space: SpaceId, generation: u64) -> PcidState {
-        if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(of, _)| *of == space) {
+        if let Some((_, seen)) = self.held.iter_mut().flatten().find(|(held, _)| *held == space) {
             let behind = std::mem::replace(seen, generation) < generation;
             return if behind { PcidState::Behind } else { PcidState::Current };
         }
@@ -92,14 +92,14 @@ impl Pcids {
 
     /// A shootdown has brought the CPU up to date.
     pub(crate) fn catch_up(&mut self, space: SpaceId, generation: u64) {
-        let seen = self.held.iter_mut().flatten().find(|(of, _)| *of == space);
+        let seen = self.held.iter_mut().flatten().find(|(held, _)| *held == space);
         seen.expect("a space that is loaded has a PCID").1 = generation;
     }
 
     /// The space has ended.
     pub(crate) fn forget(&mut self, space: SpaceId) {
         for held in &mut self.held {
-            held.take_if(|(of, _)| *of == space);
+            held.take_if(|(loaded, _)| *loaded == space);
         }
     }
 }

@@ -102,9 +102,10 @@ impl Scheduler {
         let mut until = Cycles::MAX;
         let Some(common) = self.shared_by_threads.get_mut(core).and_then(Option::take) else { return until };
         let mut siblings = Siblings { active: 0, now: Cycles::MAX };
-        let others = self.cpus.iter().enumerate().filter(|(number, of)| of.core == core && CpuId::from(*number) != cpu);
-        for (_, of) in others {
-            let (goes_on, time) = (matches!(of.state, CpuState::Ready | CpuState::Spins(_)), of.clock.now());
+        let others =
+            self.cpus.iter().enumerate().filter(|(number, other)| other.core == core && CpuId::from(*number) != cpu);
+        for (_, other) in others {
+            let (goes_on, time) = (matches!(other.state, CpuState::Ready | CpuState::Spins(_)), other.clock.now());
             // A thread that has stopped at a later time was busy until then.
             if goes_on || time > now {
                 siblings = Siblings { active: siblings.active + 1, now: siblings.now.min(time) };
@@ -139,21 +140,21 @@ impl Scheduler {
 
     /// Adds a queue to a CPU, for a source that arrives during the run.
     pub(crate) fn add_lane(&mut self, cpu: CpuId, input: usize) {
-        let of = &mut self.cpus[cpu];
-        of.add_lane(input);
-        if of.lanes.len() == 2 {
+        let cpu = &mut self.cpus[cpu];
+        cpu.add_lane(input);
+        if cpu.lanes.len() == 2 {
             // The source that had the CPU to itself had no time slice.
-            of.slice_end = of.clock.now() + self.slice;
+            cpu.slice_end = cpu.clock.now() + self.slice;
         }
     }
 
     /// Removes the queues of a source.
     pub(crate) fn drop_lanes(&mut self, input: usize) {
-        for of in &mut self.cpus {
-            of.remove_lane(input);
-            if of.owner == Some(input) {
+        for cpu in &mut self.cpus {
+            cpu.remove_lane(input);
+            if cpu.owner == Some(input) {
                 // The current task may be in the middle of something.
-                of.owner = of.lanes.get(of.lane).filter(|_| !of.task.is_idle()).map(|lane| lane.input);
+                cpu.owner = cpu.lanes.get(cpu.lane).filter(|_| !cpu.task.is_idle()).map(|lane| lane.input);
             }
         }
     }
@@ -166,15 +167,15 @@ impl Scheduler {
 
     /// Removes the threads of a source as running threads from all CPUs.
     pub(crate) fn forget_threads(&mut self, input: usize) {
-        for of in self.cpus.iter_mut().filter(|of| of.thread.is_some_and(|(running, _)| running == input)) {
-            of.thread = None;
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.thread.is_some_and(|(running, _)| running == input)) {
+            cpu.thread = None;
         }
     }
 }
 
 /// State that the CPUs of each core share; `None` for a core with one CPU. Empty if no core shares anything.
 fn shared_by_threads(cpus: &[Cpu], cores: usize) -> Vec<Option<Box<Common>>> {
-    let of = |core| cpus.iter().filter(move |cpu| cpu.core == core);
-    let shared: Vec<_> = (0..cores).map(|core| of(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
+    let threads = |core| cpus.iter().filter(move |cpu| cpu.core == core);
+    let shared: Vec<_> = (0..cores).map(|core| threads(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
     if shared.iter().any(Option::is_some) { shared } else { Vec::new() }
 }

@@ -218,7 +218,7 @@ impl CpuQueue {
     /// is its own; after that, the first item in recorded order is next. No thread overtakes an event, since what
     /// follows may depend on it. `is_all` says that the input cannot be read further to find more of the thread.
     pub fn next(&self, waiting: Option<ThreadIx>, is_all: bool) -> NextItem {
-        let is_overtaken = |thread| self.overtaken.iter().any(|of| of.thread == thread);
+        let is_overtaken = |thread| self.overtaken.iter().any(|suspended| suspended.thread == thread);
         if self.last != waiting && self.last.is_some_and(|last| !is_overtaken(last)) {
             match self.queue.get(self.at) {
                 Some(Item::Run { thread, .. }) if self.last == Some(*thread) => return NextItem::At(self.at),
@@ -233,9 +233,9 @@ impl CpuQueue {
             if waiting == Some(*thread) {
                 continue;
             }
-            match self.overtaken.iter().find(|of| of.thread == *thread) {
+            match self.overtaken.iter().find(|suspended| suspended.thread == *thread) {
                 None => return NextItem::At(at),
-                Some(of) if of.task.waits_for.is_none() => return NextItem::Suspended(*thread),
+                Some(suspended) if suspended.task.waits_for.is_none() => return NextItem::Suspended(*thread),
                 Some(_) => {}
             }
         }
@@ -245,8 +245,8 @@ impl CpuQueue {
     /// Makes the task of a suspended thread the lane's own. The lane's former task is suspended in turn, unless it is
     /// idle.
     pub(super) fn recall(&mut self, thread: ThreadIx) {
-        let of_thread = |item: &Item| matches!(item, Item::Run { thread: of, .. } if *of == thread);
-        let at = self.overtaken.iter().position(|of| of.thread == thread).expect("it has been overtaken");
+        let of_thread = |item: &Item| matches!(item, Item::Run { thread: other, .. } if *other == thread);
+        let at = self.overtaken.iter().position(|suspended| suspended.thread == thread).expect("it has been overtaken");
         let task = std::mem::replace(&mut self.task, self.overtaken.remove(at).task);
         if !task.is_idle() {
             let Some(Item::Run { thread, .. }) = self.queue.get(self.at) else {

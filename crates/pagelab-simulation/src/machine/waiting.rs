@@ -22,9 +22,9 @@ impl Scheduler {
     /// of this CPU, which might hold a lock, can continue.
     pub(crate) fn spins(&self, cpu: CpuId, key: BlockKey, locks: &Locks) -> bool {
         let at_work = |holder: TaskId| {
-            let of = &self.cpus[holder.cpu];
-            let goes_on = of.task.waits_for.is_none() || matches!(of.state, CpuState::Spins(_));
-            of.task.number == holder.number && goes_on
+            let holder_cpu = &self.cpus[holder.cpu];
+            let goes_on = holder_cpu.task.waits_for.is_none() || matches!(holder_cpu.state, CpuState::Spins(_));
+            holder_cpu.task.number == holder.number && goes_on
         };
         if key.stalls() {
             return true;
@@ -35,7 +35,7 @@ impl Scheduler {
     /// Whether any CPU spins for a lock that the current task of `cpu` holds.
     pub(crate) fn is_spun_for(&self, cpu: CpuId, locks: &Locks) -> bool {
         let holder = TaskId { cpu, number: self.cpus[cpu].task.number };
-        let spins_for = |key| locks.holders(key).any(|of| of == holder);
+        let spins_for = |key| locks.holders(key).any(|other| other == holder);
         self.cpus.iter().any(|cpu| matches!(cpu.state, CpuState::Spins(key) if spins_for(key)))
     }
 
@@ -62,9 +62,9 @@ impl Scheduler {
             CpuState::Spins(key) if self.spins(cpu, key, locks) => return false,
             CpuState::Spins(key) | CpuState::Blocked(key) => Some(key),
         };
-        let of = &mut self.cpus[cpu];
-        of.state = CpuState::Ready;
-        of.clock.wait_until(waits_for.map_or(class, class_of), time);
+        let cpu = &mut self.cpus[cpu];
+        cpu.state = CpuState::Ready;
+        cpu.clock.wait_until(waits_for.map_or(class, class_of), time);
         self.woke = true;
         waits_for.is_none()
     }
@@ -72,25 +72,25 @@ impl Scheduler {
     /// Lets the tasks that wait for a key continue at `time` at the earliest.
     pub(crate) fn wake(&mut self, key: BlockKey, time: Cycles, os: &Os) {
         for cpu in CpuId::all(self.cpus.len()) {
-            let of = &mut self.cpus[cpu];
-            if of.task.waits_for == Some(key) {
-                of.task.waits_for = None;
-                if let CpuState::Spins(key) | CpuState::Blocked(key) = of.state {
-                    of.state = CpuState::Ready;
-                    of.clock.wait_until(class_of(key), time);
+            let waiter = &mut self.cpus[cpu];
+            if waiter.task.waits_for == Some(key) {
+                waiter.task.waits_for = None;
+                if let CpuState::Spins(key) | CpuState::Blocked(key) = waiter.state {
+                    waiter.state = CpuState::Ready;
+                    waiter.clock.wait_until(class_of(key), time);
                     self.woke = true;
                 }
             }
-            if of.has_one_task() {
+            if waiter.has_one_task() {
                 continue;
             }
             let mut any = false;
-            for task in of.left().filter(|task| task.waits_for == Some(key)) {
+            for task in waiter.left().filter(|task| task.waits_for == Some(key)) {
                 task.waits_for = None;
                 any = true;
             }
             if any {
-                of.preempt |= key.waits_for_device() && os.costs.wakeup_preemption.0;
+                waiter.preempt |= key.waits_for_device() && os.costs.wakeup_preemption.0;
                 self.make_ready(cpu, Class::Idle, time, &os.locks);
             }
         }

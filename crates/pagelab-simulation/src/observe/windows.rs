@@ -64,7 +64,7 @@ impl Windows {
     /// The next mark, if there is one.
     #[inline]
     pub fn next(&self) -> Option<u64> {
-        self.listed.last().copied().or(self.growing.map(|of| of.next))
+        self.listed.last().copied().or(self.growing.map(|growing| growing.next))
     }
 
     /// Records the counts at the next mark.
@@ -73,29 +73,29 @@ impl Windows {
         if self.listed.pop().is_some() {
             return;
         }
-        let Some(of) = &mut self.growing else { return };
-        of.next += of.every;
+        let Some(growing) = &mut self.growing else { return };
+        growing.next += growing.every;
         let first = usize::from(self.warm_up.is_some());
-        if self.noted.len() - first == of.most {
+        if self.noted.len() - first == growing.most {
             // Keep the end of every second part.
             let mut at = 0;
             self.noted.retain(|_| {
                 at += 1;
                 at <= first || (at - first).is_multiple_of(2)
             });
-            of.next += of.every;
-            of.every *= 2;
+            growing.next += growing.every;
+            growing.every *= 2;
         }
     }
 
     /// Begins a stretch that is measured or skipped, after `replayed` accesses. From the first call on, the measured
     /// stretches are the parts.
     pub fn stretch(&mut self, measured: bool, replayed: u64, counted: Statistics) {
-        let of = self.stretches.get_or_insert_default();
+        let stretches = self.stretches.get_or_insert_default();
         (self.listed, self.growing, self.noted) = (Vec::new(), None, Vec::new());
-        of.ended.extend(of.begin.take().map(|begin| counted.clone().since(&begin)));
-        of.cold += u64::from(measured && of.resumed == Some(replayed));
-        of.begin = measured.then_some(counted);
+        stretches.ended.extend(stretches.begin.take().map(|begin| counted.clone().since(&begin)));
+        stretches.cold += u64::from(measured && stretches.resumed == Some(replayed));
+        stretches.begin = measured.then_some(counted);
     }
 
     /// Ends a skipped stretch.
@@ -105,7 +105,7 @@ impl Windows {
 
     /// Number of measured stretches that start right at the end of a skipped one, without a warm-up.
     pub fn cold_stretches(&self) -> u64 {
-        self.stretches.as_ref().map_or(0, |of| of.cold)
+        self.stretches.as_ref().map_or(0, |stretches| stretches.cold)
     }
 
     /// Whether stretches of the program are skipped.
@@ -115,7 +115,7 @@ impl Windows {
 
     /// Whether the run is currently outside measured stretches.
     pub fn is_between(&self) -> bool {
-        self.stretches.as_ref().is_some_and(|of| of.begin.is_none())
+        self.stretches.as_ref().is_some_and(|stretches| stretches.begin.is_none())
     }
 
     /// Whether counting begins later than the run.
@@ -125,8 +125,8 @@ impl Windows {
 
     /// Whether counting has begun: the warm-up, if any, is over, and not all of the program was skipped.
     pub fn has_begun(&self) -> bool {
-        if let Some(of) = &self.stretches {
-            return of.begin.is_some() || !of.ended.is_empty();
+        if let Some(stretches) = &self.stretches {
+            return stretches.begin.is_some() || !stretches.ended.is_empty();
         }
         self.warm_up.is_none() || !self.noted.is_empty()
     }
@@ -145,9 +145,9 @@ impl Windows {
 
     /// Counts of each part; `end` are the counts at the end of the run. With skipped stretches, parts have no states.
     pub fn parts(&self, end: &Statistics) -> Vec<Statistics> {
-        if let Some(of) = &self.stretches {
-            let last = of.begin.as_ref().map(|begin| end.clone().since(begin).without_states());
-            return of.ended.iter().cloned().chain(last).collect();
+        if let Some(stretches) = &self.stretches {
+            let last = stretches.begin.as_ref().map(|begin| end.clone().since(begin).without_states());
+            return stretches.ended.iter().cloned().chain(last).collect();
         }
         let before = self.warm_up.is_none().then(|| self.noted.first().unwrap_or(end).clone());
         let between = self.noted.iter().zip(self.noted.iter().skip(1).chain([end]));
@@ -190,12 +190,12 @@ mod tests {
         windows.resume(30);
         windows.stretch(true, 40, counted(200, 60).without_states());
         let end = counted(205, 50);
-        let of = |part: &Statistics| (part.values["walks"], part.values.get("free").copied());
+        let values = |part: &Statistics| (part.values["walks"], part.values.get("free").copied());
         let parts = windows.parts(&end);
-        assert_eq!((parts.len(), of(&parts[1])), (2, (5, None)), "states are as of the end");
+        assert_eq!((parts.len(), values(&parts[1])), (2, (5, None)), "states are as of the end");
         assert_eq!(parts[0].values["walks"], 3);
         let sum = windows.counted(&end);
-        assert_eq!(of(&sum), (8, Some(50)));
+        assert_eq!(values(&sum), (8, Some(50)));
         assert_eq!((sum.values["fault.minor.count"], sum.values["program.fault.minor.count"]), (80, 2050));
         assert_eq!(windows.cold_stretches(), 1, "the second one was warmed up");
     }

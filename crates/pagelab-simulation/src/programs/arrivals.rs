@@ -67,12 +67,12 @@ impl ArrivalRate {
                     count.replace(number).is_some()
                 }
                 "spacing" => {
-                    let of = match value {
+                    let chosen = match value {
                         "uniform" => Spacing::Uniform,
                         "poisson" => Spacing::Poisson,
                         _ => return Err(wrong(format!("spacing={value}: must be uniform or poisson"))),
                     };
-                    spacing.replace(of).is_some()
+                    spacing.replace(chosen).is_some()
                 }
                 _ => return Err(wrong(format!("`{key}` is not known here; known are {}", KEYS.join(", ")))),
             };

@@ -235,7 +235,7 @@ impl Input {
 
     /// Whether several processes share a space, such as a vforked child and its parent.
     pub fn is_shared(&self, space: SpaceId) -> bool {
-        self.spaces().filter(|&of| of == space).count() > 1
+        self.spaces().filter(|&other| other == space).count() > 1
     }
 
     /// Forgets its processes, which have ended.
@@ -278,11 +278,12 @@ impl Input {
             self.source = None;
         }
         let Some(source) = &mut self.source else { return Ok(Dispatch::Exhausted) };
-        let held: u64 = self.batches.iter().filter(|of| of.items > 0).map(|of| of.batch.accesses.len() as u64).sum();
+        let held: u64 =
+            self.batches.iter().filter(|entry| entry.items > 0).map(|entry| entry.batch.accesses.len() as u64).sum();
         if held >= self.window {
             return Ok(Dispatch::WindowFull);
         }
-        let free = self.batches.iter().position(|of| of.items == 0);
+        let free = self.batches.iter().position(|entry| entry.items == 0);
         let free = free.map(|at| self.batches.swap_remove(at).batch).unwrap_or_default();
         let Some(batch) = source.next_batch(free)? else {
             self.source = None;
@@ -330,8 +331,8 @@ impl Input {
     /// Marks a run or an event of a batch as done.
     pub fn done_with(&mut self, batch: &Arc<Batch>) {
         // After the source's end, batches are not counted.
-        if let Some(of) = self.batches.iter_mut().find(|of| Arc::ptr_eq(&of.batch, batch)) {
-            of.items -= 1;
+        if let Some(entry) = self.batches.iter_mut().find(|entry| Arc::ptr_eq(&entry.batch, batch)) {
+            entry.items -= 1;
         }
     }
 

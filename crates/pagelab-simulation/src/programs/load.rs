@@ -58,8 +58,8 @@ pub struct BackgroundLoad {
 impl BackgroundLoad {
     /// CPUs in use, possibly repeated.
     pub fn cpus(&self) -> impl Iterator<Item = usize> + '_ {
-        let co_runners = self.co_runners.iter().flat_map(|of| &of.cpus);
-        co_runners.chain(self.arrivals.iter().flat_map(|of| &of.cpus)).copied()
+        let co_runners = self.co_runners.iter().flat_map(|co_runner| &co_runner.cpus);
+        co_runners.chain(self.arrivals.iter().flat_map(|stream| &stream.cpus)).copied()
     }
 
     /// Whether there is no background load.
@@ -116,18 +116,18 @@ impl Load {
         homes: Vec<ProcessTarget>,
         dense: impl Fn(&[usize]) -> Vec<CpuId>,
     ) -> Self {
-        let stream = |(number, (of, home)): (usize, (ArrivalStream, ProcessTarget))| {
+        let stream = |(number, (arrivals, home)): (usize, (ArrivalStream, ProcessTarget))| {
             let rng = Rng::new(config.engine.seed, &format!("arrivals {number}"));
-            let mut times = Times::new(&of.pace, config.machine.frequency_mhz, rng);
+            let mut times = Times::new(&arrivals.pace, config.machine.frequency_mhz, rng);
             let next = times.next();
-            Stream { open: of.open, cpus: dense(&of.cpus), home, times, next }
+            Stream { open: arrivals.open, cpus: dense(&arrivals.cpus), home, times, next }
         };
         Self {
             mains,
             mains_left: mains,
             has_background: !background.is_empty(),
             co_runner_accounts: vec![Account::default(); background.co_runners.len()],
-            co_runners: background.co_runners.into_iter().map(|of| of.open).collect(),
+            co_runners: background.co_runners.into_iter().map(|co_runner| co_runner.open).collect(),
             streams: background.arrivals.into_iter().zip(homes).enumerate().map(stream).collect(),
             ..Self::default()
         }
@@ -140,14 +140,14 @@ impl Load {
 
     /// The next arrival of each stream: its time and the stream's number.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
-        self.streams.iter().enumerate().filter_map(|(stream, of)| Some((of.next?, stream)))
+        self.streams.iter().enumerate().filter_map(|(stream, state)| Some((state.next?, stream)))
     }
 
     /// Advances a stream to its next arrival. Returns the time of that, and the CPUs of the stream.
     pub(crate) fn next_arrival(&mut self, stream: usize) -> (Option<Cycles>, &[CpuId]) {
-        let of = &mut self.streams[stream];
-        of.next = of.times.next();
-        (of.next, &of.cpus)
+        let state = &mut self.streams[stream];
+        state.next = state.times.next();
+        (state.next, &state.cpus)
     }
 
     /// Counts the end of a main source; true if it was the last one.

@@ -180,12 +180,12 @@ impl Reordered {
             match piece {
                 Piece::Run { begin, end } => {
                     let count = slice.min(*end - *begin);
-                    let of = *begin..*begin + count;
-                    batch.accesses.extend_from_slice(&self.accesses[of.clone()]);
-                    batch.branches.extend_from_slice(self.branches.get(of.clone()).unwrap_or_default());
-                    batch.contexts.extend_from_slice(self.contexts.get(of.clone()).unwrap_or_default());
+                    let range = *begin..*begin + count;
+                    batch.accesses.extend_from_slice(&self.accesses[range.clone()]);
+                    batch.branches.extend_from_slice(self.branches.get(range.clone()).unwrap_or_default());
+                    batch.contexts.extend_from_slice(self.contexts.get(range.clone()).unwrap_or_default());
                     let first = batch.accesses.len() - count;
-                    let those = allocations_within(&self.allocations, of).iter();
+                    let those = allocations_within(&self.allocations, range).iter();
                     batch.allocations.extend(those.map(|(at, event)| (first + (at - *begin), event.clone())));
                     batch.close_run(thread);
                     self.position += count as u64;
@@ -342,11 +342,11 @@ mod tests {
         ) {
             let recorded = steps(given(batches(&acts)));
             let other = steps(Box::new(Reordered::new(given(batches(&acts)), order, 1, window)));
-            let of = |steps: &[(ThreadIx, Step)], thread| -> Vec<Step> {
-                steps.iter().filter(|(of, step)| *of == ThreadIx(thread) || is_barrier(step)).map(|s| s.1.clone()).collect()
+            let steps_of_thread = |steps: &[(ThreadIx, Step)], thread| -> Vec<Step> {
+                steps.iter().filter(|(owner, step)| *owner == ThreadIx(thread) || is_barrier(step)).map(|s| s.1.clone()).collect()
             };
             for thread in 0..4 {
-                prop_assert_eq!(of(&recorded, thread), of(&other, thread));
+                prop_assert_eq!(steps_of_thread(&recorded, thread), steps_of_thread(&other, thread));
             }
             // The last wake of its edge before a woken precedes it in both orders; its place in its thread
             // identifies it.

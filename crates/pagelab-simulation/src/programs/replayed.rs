@@ -107,8 +107,8 @@ impl Programs {
         cpu: CpuId,
         models_dependencies: bool,
     ) -> Result<usize, EngineError> {
-        let of = &self.load.streams[stream];
-        let (source, home) = ((of.open)()?, of.home);
+        let arrivals = &self.load.streams[stream];
+        let (source, home) = ((arrivals.open)()?, arrivals.home);
         let input = self.open(source, models_dependencies, Role::Arrival { at }, home, vec![cpu]);
         self.load.live += 1;
         Ok(if let Some(index) = self.load.vacant.pop() {

@@ -131,7 +131,7 @@ fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
         accesses: &'a [Access],
         branches: &'a [Branches],
         limit: Cycles,
-        of: PhantomData<(P, C)>,
+        kinds: PhantomData<(P, C)>,
     }
     impl<'a, P: Pair, C: CompiledCore, const MANY: bool> VectorWork for Loop<'a, P, C, MANY> {
         type Output = usize;
@@ -144,5 +144,5 @@ fn replay<P: Pair, C: CompiledCore, V: Vectors, const MANY: bool>(
             core.replay::<V, MANY>(self.accesses, self.branches, self.limit)
         }
     }
-    V::run(Loop::<P, C, MANY> { simulation, cpu, accesses, branches, limit, of: PhantomData })
+    V::run(Loop::<P, C, MANY> { simulation, cpu, accesses, branches, limit, kinds: PhantomData })
 }

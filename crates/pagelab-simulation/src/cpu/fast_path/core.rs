@@ -115,8 +115,8 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
     #[inline(always)]
     pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
         let looks_ahead = simulation.looks_ahead(cpu);
-        let of = &mut simulation.scheduler.cpus[cpu];
-        let space = of.space.filter(|_| of.task.outcome.is_none())?;
+        let cpu = &mut simulation.scheduler.cpus[cpu];
+        let space = cpu.space.filter(|_| cpu.task.outcome.is_none())?;
         // [`super::eligibility`] decides which of these are used, and which do not matter or are off.
         let Hardware {
             units,
@@ -136,26 +136,26 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             check: _,
             check_failure: _,
         } = &mut simulation.hw;
-        let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[of.core];
+        let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[cpu.core];
         let walker = W::from_parts(WalkerParts {
             layers: &simulation.kernels.os.layers,
             space,
-            core: of.core,
+            core: cpu.core,
             mmu_caches,
             nested_tlb: nested.as_mut(),
             guest_tlb: guest.as_mut(),
         })?;
         let (first, second) = (M::first(l1d)?, M::second(l2)?);
         let l1_latency = caches.l1_latency().into();
-        let caches = M::caches(caches, of.core)?;
+        let caches = M::caches(caches, cpu.core)?;
         Some(Self {
-            asid: of.asid,
-            filter: of.filter,
+            asid: cpu.asid,
+            filter: cpu.filter,
             // Must come last: after it, no failure may return.
-            clock: of.clock.take_known()?,
+            clock: cpu.clock.take_known()?,
             l1_latency,
             counted: RegisterCounts::default(),
-            cpu: CpuParts { filter: &mut of.filter, clock: &mut of.clock, counters: &mut of.counters },
+            cpu: CpuParts { filter: &mut cpu.filter, clock: &mut cpu.clock, counters: &mut cpu.counters },
             first,
             instructions: l1i,
             second,

@@ -29,11 +29,11 @@ impl<'a, M: MachineShape> Walker<'a, M> for Listed<'a> {
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self> {
         let WalkerParts { layers, space, core, mmu_caches, nested_tlb: _, guest_tlb: _ } = parts;
         let layer = &layers[space.layer];
-        let of = &layer.spaces[space.index];
+        let address_space = &layer.spaces[space.index];
         let upper = mmu_caches.cache(core, space.layer);
         layer.host.is_none().then(|| Self {
-            asid: of.asid,
-            table: &of.table,
+            asid: address_space.asid,
+            table: &address_space.table,
             mem: &layer.memory.contents,
             upper,
             list: WalkList::new(),

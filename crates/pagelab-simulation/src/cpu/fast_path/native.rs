@@ -30,9 +30,16 @@ impl<'a, U: Pass> Table<'a, U> {
     #[inline(always)]
     pub fn new(layers: &'a [Layer], space: SpaceId, upper: U, place: usize) -> Option<Self> {
         let layer = &layers[space.layer];
-        let of = &layer.spaces[space.index];
-        let ways = of.table.ways(&layer.memory.contents)?;
-        Some(Self { asid: of.asid, ways, upper, mem: &layer.memory.contents, place, layer: space.layer.index() })
+        let address_space = &layer.spaces[space.index];
+        let ways = address_space.table.ways(&layer.memory.contents)?;
+        Some(Self {
+            asid: address_space.asid,
+            ways,
+            upper,
+            mem: &layer.memory.contents,
+            place,
+            layer: space.layer.index(),
+        })
     }
 
     /// Looks up and fills the MMU cache for a walk along `way`. Returns the levels that the walk reads, by bit, and

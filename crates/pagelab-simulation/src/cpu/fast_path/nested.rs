@@ -36,7 +36,7 @@ impl<'a, U> Nested<'a, U> {
         for level in guest.leaf..=guest.root {
             let table = guest.entry_addr(level, va).align_down(FRAME_BYTES);
             let held = &mut self.tables[usize::from(level) % WALK_LEVELS];
-            if held.is_none_or(|(of, _)| of != table) {
+            if held.is_none_or(|(known, _)| known != table) {
                 let Some(way) = self.host.ways.get(VirtAddr(table.0)).filter(|way| way.serves(false)) else {
                     return false;
                 };

@@ -72,7 +72,7 @@ impl Pages {
         self.shift += 1;
         for ((process, number), page) in sorted {
             let entry = self.pages.entry((process, number >> 1));
-            entry.and_modify(|of| of.cost.add(&page.cost)).or_insert(page);
+            entry.and_modify(|merged| merged.cost.add(&page.cost)).or_insert(page);
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(entries.len(), 8);
         for (n, entry) in entries.iter().enumerate() {
             assert_eq!((entry.start, entry.end), (n as u64 * 0x4000, (n as u64 + 1) * 0x4000));
-            assert_eq!(entry.cost, cost((0..4).map(|of| n as u64 * 4 + of).sum()));
+            assert_eq!(entry.cost, cost((0..4).map(|offset| n as u64 * 4 + offset).sum()));
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         }
         pages.count(ProcessId { source: 0, process: 2 }, VirtAddr(20 * mib + 8192), &area("stack"), &cost(1));
         let found = regions(&pages.in_order());
-        let bounds: Vec<_> = found.iter().map(|of| (of.start, of.end, of.touched_bytes)).collect();
+        let bounds: Vec<_> = found.iter().map(|region| (region.start, region.end, region.touched_bytes)).collect();
         let page = 4096;
         assert_eq!(
             bounds,

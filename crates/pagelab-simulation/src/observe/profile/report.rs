@@ -112,8 +112,8 @@ impl ProfileReport {
             let walks_by_part = walks_by_part(&region, &pages);
             MemoryRow { walks_by_part, ..MemoryRow::from(region) }
         };
-        let regions = Rows::new(regions, |of| of.cost, with_parts);
-        let pages = Rows::new(in_order_of_cost(pages), |of| of.cost, MemoryRow::from);
+        let regions = Rows::new(regions, |region| region.cost, with_parts);
+        let pages = Rows::new(in_order_of_cost(pages), |page| page.cost, MemoryRow::from);
         let stacks = stacks.report();
         Self { granularity_bytes, code, pages, regions, stacks, walks: walks.into(), faults: faults.into() }
     }
@@ -122,7 +122,7 @@ impl ProfileReport {
 impl<T> Rows<T> {
     fn new<U>(all: Vec<U>, cost: impl Fn(&U) -> Cost, row: impl FnMut(U) -> T) -> Self {
         let mut others_cost = Cost::default();
-        all.iter().skip(MOST_ROWS).for_each(|of| others_cost.add(&cost(of)));
+        all.iter().skip(MOST_ROWS).for_each(|other| others_cost.add(&cost(other)));
         let others = all.len().saturating_sub(MOST_ROWS);
         Self { rows: all.into_iter().take(MOST_ROWS).map(row).collect(), others, others_cost }
     }
@@ -131,7 +131,7 @@ impl<T> Rows<T> {
 impl<T: Clone> From<Samples<T>> for SamplesReport<T> {
     fn from(samples: Samples<T>) -> Self {
         let counts = |latencies: &Histogram<u64>| {
-            latencies.iter_recorded().map(|of| (of.value_iterated_to(), of.count_at_value())).collect()
+            latencies.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value())).collect()
         };
         let slowest = samples.slowest.map(|(_, sample)| sample);
         Self { latencies: counts(&samples.latencies), samples: samples.kept, slowest }
@@ -149,7 +149,7 @@ impl From<Region> for MemoryRow {
 /// Most expensive first; ties by process and address.
 fn in_order_of_cost(mut regions: Vec<Region>) -> Vec<Region> {
     // They are sorted by address, and the sort is stable.
-    regions.sort_by_key(|of| std::cmp::Reverse(of.cost.cycles()));
+    regions.sort_by_key(|region| std::cmp::Reverse(region.cost.cycles()));
     regions
 }
 

@@ -109,8 +109,8 @@ struct Memory {
     mappings: BTreeMap<u64, Block>,
 }
 
-fn holder(of: &BTreeMap<u64, Block>, address: u64) -> Option<usize> {
-    of.range(..=address).next_back().filter(|(_, block)| address < block.end).map(|(_, block)| block.site)
+fn holder(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<usize> {
+    blocks.range(..=address).next_back().filter(|(_, block)| address < block.end).map(|(_, block)| block.site)
 }
 
 impl Memory {
@@ -189,8 +189,8 @@ impl Stacks {
                 let site = self.site(kind, source, context);
                 let memory = self.memory.entry(id(event.process)).or_default();
                 let (end, position) = (addr.saturating_add(len.max(1)), event.position);
-                let of = if mapping { &memory.mappings } else { &memory.blocks };
-                if of.get(&addr).is_some_and(|block| block.position == position) {
+                let map = if mapping { &memory.mappings } else { &memory.blocks };
+                if map.get(&addr).is_some_and(|block| block.position == position) {
                     return;
                 }
                 if mapping {
@@ -257,12 +257,12 @@ impl Stacks {
         let new = || (place.instruction.clone(), Cost::default());
         self.costs.entry((place.process, place.context, place.pc)).or_insert_with(new).1.add(cost);
         let memory = self.memory.get(&place.process);
-        if let Some(block) = memory.and_then(|of| holder(&of.blocks, place.va.0)) {
+        if let Some(block) = memory.and_then(|memory| holder(&memory.blocks, place.va.0)) {
             self.sites[block].cost.add(cost);
             return;
         }
         let heap = place.area.kind == "heap";
-        let mapping = memory.filter(|_| !heap).and_then(|of| holder(&of.mappings, place.va.0));
+        let mapping = memory.filter(|_| !heap).and_then(|memory| holder(&memory.mappings, place.va.0));
         let site = mapping.unwrap_or_else(|| self.site(if heap { "heap" } else { "unknown" }, source, 0));
         self.outside.entry((site, place.context)).or_default().add(cost);
     }
@@ -272,11 +272,11 @@ impl Stacks {
         let contexts = &self.call_stacks[source as usize].as_ref()?.contexts;
         let mut at = context;
         loop {
-            let of = contexts.get(at as usize).filter(|of| is_call(of))?;
+            let frame = contexts.get(at as usize).filter(|frame| is_call(frame))?;
             if let Some(&site) = self.site_of.get(&("allocation", source, at)) {
                 return Some(site);
             }
-            at = of.parent?;
+            at = frame.parent?;
         }
     }
 
@@ -368,14 +368,14 @@ impl<'a> Nodes<'a> {
             if let Some(&index) = self.index.get(&(source, at)) {
                 break index;
             }
-            let Some(of) = self.context(source, at) else { break 0 };
-            let Some(parent) = of.parent.filter(|_| is_call(of)) else { break 0 };
-            missing.push((at, of));
+            let Some(frame) = self.context(source, at) else { break 0 };
+            let Some(parent) = frame.parent.filter(|_| is_call(frame)) else { break 0 };
+            missing.push((at, frame));
             at = parent;
         };
-        for (number, of) in missing.into_iter().rev() {
-            let name = self.name_of(source, of.process, of.file.is_none(), of.offset);
-            let (process, file, offset) = (of.process, of.file.clone(), of.offset);
+        for (number, frame) in missing.into_iter().rev() {
+            let name = self.name_of(source, frame.process, frame.file.is_none(), frame.offset);
+            let (process, file, offset) = (frame.process, frame.file.clone(), frame.offset);
             self.rows.push(ContextRow { parent: Some(parent), source, process, file, offset, name });
             parent = self.rows.len() as u32 - 1;
             self.index.insert((source, number), parent);
