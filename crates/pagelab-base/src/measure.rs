@@ -162,7 +162,9 @@ mod tests {
         let mut counts = QueueCounts { entered: 3, late: 1, waited: Cycles(40), left: 2 };
         counts.add(&counts.clone());
         let measures = counts.measures();
-        let read = |of: &Measure| (of.name.clone(), of.value, of.meaning.unit, of.meaning.kind, of.meaning.is_state);
+        let read = |measure: &Measure| {
+            (measure.name.clone(), measure.value, measure.meaning.unit, measure.meaning.kind, measure.meaning.is_state)
+        };
         assert_eq!(
             measures.iter().map(read).collect::<Vec<_>>(),
             [

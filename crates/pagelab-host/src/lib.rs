@@ -163,9 +163,9 @@ mod tests {
         });
         let walks = report.walks.iter().map(|walk| (walk.zeroing, walk.pattern, walk.between_bytes));
         assert_eq!(walks.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-        for of in &report.walks {
-            let costs = [&of.plain, &of.full_prefix, &of.published];
-            assert!(costs.iter().all(|cost| in_order(cost) && cost.repeats == of.plain.repeats), "{of:?}");
+        for walk in &report.walks {
+            let costs = [&walk.plain, &walk.full_prefix, &walk.published];
+            assert!(costs.iter().all(|cost| in_order(cost) && cost.repeats == walk.plain.repeats), "{walk:?}");
         }
     }
 

@@ -15,7 +15,8 @@ fn counted_by_engine(workload: &str) -> Misses {
         ..Request::default()
     };
     let stats = run(&request, &|_| true).unwrap().results.remove(0).stats;
-    let value = |name: &str| *stats.iter().find(|(of, _)| *of == name).unwrap_or_else(|| panic!("{name}")).1;
+    let value =
+        |name: &str| *stats.iter().find(|(statistic, _)| *statistic == name).unwrap_or_else(|| panic!("{name}")).1;
     Misses {
         tlb: [value("dtlb.l1.misses"), value("dtlb.l2.misses")],
         cache: [value("l1d.misses.data"), value("l2.misses.data"), value("l3.misses.data")],

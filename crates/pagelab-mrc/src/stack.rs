@@ -194,23 +194,23 @@ impl<F: FnMut(usize, Option<usize>)> Work for Touch<'_, F> {
         for (number, uses) in self.uses.chunks(AHEAD).enumerate() {
             let positions = &mut stack.spaces[space];
             positions.reserve(2 * AHEAD);
-            for of in uses {
-                positions.prefetch(of.page);
-                positions.prefetch(of.down);
+            for usage in uses {
+                positions.prefetch(usage.page);
+                positions.prefetch(usage.down);
             }
-            for (place, of) in places.iter_mut().zip(uses) {
-                place.0 = positions.place(of.page);
+            for (place, usage) in places.iter_mut().zip(uses) {
+                place.0 = positions.place(usage.page);
                 stack.marks.prefetch(positions.stamp(place.0));
             }
             // No position changes any more, since no page is inserted from here on.
-            for (place, of) in places.iter_mut().zip(uses) {
-                if of.down != NO_PAGE {
-                    place.1 = positions.place(of.down);
+            for (place, usage) in places.iter_mut().zip(uses) {
+                if usage.down != NO_PAGE {
+                    place.1 = positions.place(usage.down);
                 }
             }
-            for (at, (&(page, down), of)) in places.iter().zip(uses).enumerate() {
+            for (at, (&(page, down), usage)) in places.iter().zip(uses).enumerate() {
                 let above = stack.lift(space, page);
-                if of.down == NO_PAGE {
+                if usage.down == NO_PAGE {
                     stack.on_top += 1;
                 } else {
                     stack.mark(space, down);

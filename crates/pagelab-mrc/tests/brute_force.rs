@@ -126,10 +126,12 @@ fn naive(steps: &[Step], curve: &Curve, size: usize) -> u64 {
             Step::Unmap { process, page, pages } => {
                 // Both the first and the last byte of a page are invalidated.
                 let gone = |byte: u64| (page << 12..(page + pages) << 12).contains(&byte);
-                held.retain(|(of, _, held)| of != process || !gone(held * granule) || !gone((held + 1) * granule - 1));
+                held.retain(|(owner, _, held)| {
+                    owner != process || !gone(held * granule) || !gone((held + 1) * granule - 1)
+                });
             }
             Step::Exit { process } => {
-                held.retain(|(of, _, _)| of != process);
+                held.retain(|(owner, _, _)| owner != process);
                 lives[*process as usize] += 1;
             }
         }

@@ -14,9 +14,9 @@ use pagelab_trace::TraceError;
 struct Numbers<T>(BTreeMap<T, u32>);
 
 impl<T: Ord> Numbers<T> {
-    fn number(&mut self, of: T) -> u32 {
+    fn number(&mut self, key: T) -> u32 {
         let next = self.0.len() as u32;
-        *self.0.entry(of).or_insert(next)
+        *self.0.entry(key).or_insert(next)
     }
 }
 
@@ -24,14 +24,15 @@ impl<T: Ord> Numbers<T> {
 ///
 /// # Errors
 /// As [`FaultTraceWriter`].
-pub fn write(path: &Path, request: &Request, of: &SystemResult) -> Result<(), TraceError> {
+pub fn write(path: &Path, request: &Request, system: &SystemResult) -> Result<(), TraceError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|e| TraceError::io(path, e))?;
     }
     let mut output = FaultTraceWriter::create(path)?;
-    let nanoseconds = |cycles: u64| (u128::from(cycles) * 1000 / u128::from(of.config.machine.frequency_mhz)) as u64;
+    let nanoseconds =
+        |cycles: u64| (u128::from(cycles) * 1000 / u128::from(system.config.machine.frequency_mhz)) as u64;
     let (mut spaces, mut threads) = (Numbers::default(), Numbers::default());
-    for seen in &of.page_faults {
+    for seen in &system.page_faults {
         let SeenFault { at, took, cpu, space, va, intent, present, thread } = *seen;
         let access = Some(match intent {
             Intent::Load => FaultAccess::Read,
@@ -49,28 +50,29 @@ pub fn write(path: &Path, request: &Request, of: &SystemResult) -> Result<(), Tr
             latency_ns: NonZeroU32::new(latency_ns),
         })?;
     }
-    output.finish(info(request, of, nanoseconds)).map(drop)
+    output.finish(info(request, system, nanoseconds)).map(drop)
 }
 
-fn info(request: &Request, of: &SystemResult, nanoseconds: impl Fn(u64) -> u64) -> FaultTraceInfo {
+fn info(request: &Request, system: &SystemResult, nanoseconds: impl Fn(u64) -> u64) -> FaultTraceInfo {
     let mut command = vec!["pagelab".to_owned(), "run".to_owned()];
     command.extend(request.sources.iter().cloned());
     let also = [("--with", &request.with), ("--arrivals", &request.arrivals)];
-    command
-        .extend(also.iter().flat_map(|(option, specs)| specs.iter().flat_map(|of| [(*option).to_owned(), of.clone()])));
+    command.extend(
+        also.iter().flat_map(|(option, specs)| specs.iter().flat_map(|spec| [(*option).to_owned(), spec.clone()])),
+    );
     // The system as it was asked for, with its kernel and settings.
     let kernel = request.kernel.iter().flat_map(|kernel| ["-k".to_owned(), kernel.clone()]);
-    command.extend(["-s".to_owned(), request.systems[0].clone(), "-m".to_owned(), of.machine.clone()]);
-    command.extend(kernel.chain(request.set.iter().flat_map(|of| ["--set".to_owned(), of.clone()])));
-    command.extend(["--seed".to_owned(), of.seed.to_string()]);
+    command.extend(["-s".to_owned(), request.systems[0].clone(), "-m".to_owned(), system.machine.clone()]);
+    command.extend(kernel.chain(request.set.iter().flat_map(|setting| ["--set".to_owned(), setting.clone()])));
+    command.extend(["--seed".to_owned(), system.seed.to_string()]);
     command.extend(request.max_accesses.iter().flat_map(|most| ["--max-accesses".to_owned(), most.to_string()]));
-    let mut info = FaultTraceInfo::new(command, of.stats["cpus"] as u32);
-    info.duration_ns = nanoseconds(of.stats["elapsed_cycles"]);
+    let mut info = FaultTraceInfo::new(command, system.stats["cpus"] as u32);
+    info.duration_ns = nanoseconds(system.stats["elapsed_cycles"]);
     info.duration_origin = "the simulated run".to_owned();
-    let waiting = of.stats["cycles.idle"] + of.stats["cycles.blocked"];
-    info.cpu_time_ns = Some(nanoseconds(of.stats["cycles"] - waiting));
+    let waiting = system.stats["cycles.idle"] + system.stats["cycles.blocked"];
+    info.cpu_time_ns = Some(nanoseconds(system.stats["cycles"] - waiting));
     let how = "simulated: from the exception until the access is made again".to_owned();
     info.latency = LatencyOrigin::PerFault { how };
-    info.notes = vec![format!("The faults are those of a simulated run, kernel {}.", of.config.kernel.name)];
+    info.notes = vec![format!("The faults are those of a simulated run, kernel {}.", system.config.kernel.name)];
     info
 }

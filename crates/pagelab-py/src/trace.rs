@@ -121,7 +121,8 @@ fn replace_advice(
     replacements: Vec<Vec<(u64, u64, u32)>>,
 ) -> PyResult<()> {
     let advice = |(addr, len, advice)| format::Advice { addr, len, advice };
-    let replacements: Vec<Vec<_>> = replacements.into_iter().map(|of| of.into_iter().map(advice).collect()).collect();
+    let replacements: Vec<Vec<_>> =
+        replacements.into_iter().map(|rows| rows.into_iter().map(advice).collect()).collect();
     supervise(py, |_| format::replace_advice(&trace, &output, &replacements), |_| Ok(()))
 }
 
@@ -172,7 +173,7 @@ fn write_trace(py: Python<'_>, output: PathBuf, facts: &str, rows: &[u8]) -> PyR
 #[pyfunction]
 fn first_touches(py: Python<'_>, source: &str, seed: u64, max_accesses: u64) -> PyResult<(u64, u64, u64)> {
     let found = py.detach(|| FirstTouches::from_source(&mut *pagelab_trace::open(source, seed)?.source, max_accesses));
-    found.map(|of| (of.accesses, of.pages, of.until)).map_err(IntoPython::into_python)
+    found.map(|touches| (touches.accesses, touches.pages, touches.until)).map_err(IntoPython::into_python)
 }
 
 /// Reads `max_accesses` of a trace or generates as many of a workload, and does nothing with them: the rate that a

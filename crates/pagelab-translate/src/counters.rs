@@ -117,8 +117,8 @@ impl WalkCounts {
 
 impl WalksByKind {
     fn new(layers: usize) -> Self {
-        let of = || WalkCounts::new(layers);
-        Self { program: of(), kernel: of(), aborted: of() }
+        let counts = || WalkCounts::new(layers);
+        Self { program: counts(), kernel: counts(), aborted: counts() }
     }
 
     /// Adds the counts of another account or run.
@@ -173,8 +173,8 @@ impl WalkCounters {
     /// Adds an account to the closed ones and empties it, so that another source can use its number.
     pub fn close(&mut self, account: usize) {
         let layers = self.accounts[Self::NO_SOURCE].program.refs.len();
-        if let Some(of) = self.accounts.get_mut(account) {
-            self.closed.add(&std::mem::replace(of, WalksByKind::new(layers)));
+        if let Some(counts) = self.accounts.get_mut(account) {
+            self.closed.add(&std::mem::replace(counts, WalksByKind::new(layers)));
         }
     }
 
@@ -254,14 +254,14 @@ impl LevelCounters {
     /// Counts a look-up that did not hit; `missed` if it found no entry.
     #[inline(always)]
     pub fn count(&mut self, kind: usize, missed: bool) {
-        let of = if missed { &mut self.misses } else { &mut self.unwritable };
-        of[kind] += 1;
+        let counter = if missed { &mut self.misses } else { &mut self.unwritable };
+        counter[kind] += 1;
     }
 
     /// Moves what was counted since `before` to the retries.
     fn move_to_retries(&mut self, before: &Self) {
         for (kind, retries) in self.retries.iter_mut().enumerate() {
-            let all = |of: &[u64; 3], others: &[u64; 3]| of[kind] - others[kind];
+            let all = |now: &[u64; 3], others: &[u64; 3]| now[kind] - others[kind];
             *retries += all(&self.misses, &before.misses) + all(&self.unwritable, &before.unwritable);
         }
         (self.misses, self.unwritable) = (before.misses, before.unwritable);

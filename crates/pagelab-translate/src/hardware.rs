@@ -88,11 +88,14 @@ pub struct Hardware {
 /// Name of each layer and the kind of MMU cache that its walks use.
 fn mmu_caches<'a>(config: &HardwareConfig<'a>) -> Vec<(&'a str, MmuCacheKind)> {
     let layers = &config.system.layers;
-    let asks = |of: &LayerConfig| {
-        let is_host = layers.iter().any(|other| other.host.as_ref() == Some(&of.name));
+    let asks = |layer: &LayerConfig| {
+        let is_host = layers.iter().any(|other| other.host.as_ref() == Some(&layer.name));
         config.machine.mmu_cache.of_hosts || !is_host
     };
-    layers.iter().map(|of| (of.name.as_str(), if asks(of) { of.mmu_cache } else { MmuCacheKind::None })).collect()
+    layers
+        .iter()
+        .map(|layer| (layer.name.as_str(), if asks(layer) { layer.mmu_cache } else { MmuCacheKind::None }))
+        .collect()
 }
 
 impl Hardware {
@@ -110,8 +113,12 @@ impl Hardware {
         let unit = |core: usize| {
             let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
             let tlb = &machine.tlb;
-            let nested = tlb.nested.as_ref().map(|of| Counted::new(of, "machine.tlb.nested", &rng("nested tlb")));
-            let guest = tlb.guest.as_ref().map(|of| Counted::new(of, "machine.tlb.guest", &rng("guest tlb")));
+            let nested = tlb
+                .nested
+                .as_ref()
+                .map(|parameters| Counted::new(parameters, "machine.tlb.nested", &rng("nested tlb")));
+            let guest =
+                tlb.guest.as_ref().map(|parameters| Counted::new(parameters, "machine.tlb.guest", &rng("guest tlb")));
             let mut stages = tlb.stages.stages(rng)?;
             stages.extend(machine.prefetch.tlb.stages(rng)?);
             Ok(CoreUnits {

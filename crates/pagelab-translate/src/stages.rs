@@ -148,7 +148,7 @@ impl Hardware {
         let &TranslationRequest { core, space, va, intent, .. } = wanted;
         // Its counts are kept apart from those of walks that programs wait for.
         let unit = &self.units[core];
-        let counts = (unit.nested.as_ref().map(|of| of.counts), unit.guest.as_ref().map(|of| of.counts));
+        let counts = (unit.nested.as_ref().map(|tlb| tlb.counts), unit.guest.as_ref().map(|tlb| tlb.counts));
         let logged = self.walks.log.len();
         let (refs, begun) = (self.caches.walk_refs(core), self.caches.time());
         let mut cycles = Cycles::ZERO;
@@ -159,8 +159,8 @@ impl Hardware {
         let refs = self.caches.take_walk_refs_since(core, refs);
         self.walks.log.truncate(logged);
         let unit = &mut self.units[core];
-        unit.nested.iter_mut().zip(counts.0).for_each(|(of, counts)| of.counts = counts);
-        unit.guest.iter_mut().zip(counts.1).for_each(|(of, counts)| of.counts = counts);
+        unit.nested.iter_mut().zip(counts.0).for_each(|(tlb, counts)| tlb.counts = counts);
+        unit.guest.iter_mut().zip(counts.1).for_each(|(tlb, counts)| tlb.counts = counts);
         let stage = &mut unit.stages[stage];
         stage.count_walk(&PrefetchWalk { cycles, refs, is_mapped: walked.is_ok() });
         if let Ok(translation) = walked {

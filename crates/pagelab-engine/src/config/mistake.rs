@@ -75,7 +75,7 @@ impl<'s> Search<'s> {
     /// Adds the mistakes in the value of a key.
     fn check(&mut self, schema: &'s Value, value: &Value, key: &str) {
         let (name, schema) = self.resolve(schema);
-        if let Some((_, refusal)) = NOTATIONS.iter().find(|(of, _)| Some(*of) == name) {
+        if let Some((_, refusal)) = NOTATIONS.iter().find(|(notation, _)| Some(*notation) == name) {
             if let Some(what) = refusal(value) {
                 self.add(key, what);
             }

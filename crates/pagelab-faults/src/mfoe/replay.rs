@@ -61,7 +61,7 @@ pub fn run_with(config: &Config, timeline: &Timeline, each: &mut dyn FnMut(usize
     let served = |thread| (thread..cores.len()).step_by(count).collect();
     let mut threads: Vec<_> = (0..count).map(|thread| Thread::new(served(thread), config)).collect();
     let mut misses = Misses::default();
-    let first = |(core, of): (usize, &Core)| of.next_ps().map(|time| Reverse((time, core)));
+    let first = |(core, state): (usize, &Core)| state.next_ps().map(|time| Reverse((time, core)));
     let mut next: BinaryHeap<_> = cores.iter().enumerate().filter_map(first).collect();
     while let Some(Reverse((now, core))) = next.pop() {
         let thread = &mut threads[core % count];

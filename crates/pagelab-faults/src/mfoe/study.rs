@@ -87,7 +87,7 @@ pub fn study(request: &Request, going: &dyn Fn() -> bool) -> Result<Study, Trace
             break;
         }
         let timeline = match made.take() {
-            Some((of, timeline)) if of == selection => timeline,
+            Some((made_for, timeline)) if made_for == selection => timeline,
             _ => Timeline::new(&recording, &selection)?,
         };
         let outcome = run(&config, &timeline);

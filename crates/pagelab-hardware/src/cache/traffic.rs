@@ -515,8 +515,8 @@ mod tests {
             set(&mut caches, [&all[0], &all[1], &all[2]]);
             let (took, _, counts) = run(caches.clone(), cores);
             let counts = counts.unwrap();
-            for of in &counts {
-                assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{of:?}");
+            for count in &counts {
+                assert_eq!(count.issued, count.useful + count.late + count.useless + count.unused, "{count:?}");
             }
             assert!(counts.iter().all(|count| count.issued > 0) && counts[0].useful > 0, "{counts:?}");
             assert_eq!(run(caches, cores).0, took, "the same again");

@@ -114,8 +114,8 @@ static AFTER: [u8; 8 << Counters::BITS] = {
     let mut all = [0; 8 << Counters::BITS];
     let mut at = 0;
     while at < all.len() {
-        let (state, of) = (Counters(at as u8 & ((1 << Counters::BITS) - 1)), at >> Counters::BITS);
-        all[at] = if of & 4 != 0 { state.after(of & 1 != 0, of & 2 != 0).0 } else { state.0 };
+        let (state, step) = (Counters(at as u8 & ((1 << Counters::BITS) - 1)), at >> Counters::BITS);
+        all[at] = if step & 4 != 0 { state.after(step & 1 != 0, step & 2 != 0).0 } else { state.0 };
         at += 1;
     }
     all

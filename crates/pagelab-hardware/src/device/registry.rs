@@ -21,12 +21,12 @@ macro_rules! devices {
         impl DeviceConfig {
             /// See [`Device::capacity`].
             pub fn capacity(&self) -> Option<Bytes> {
-                match self { $($(Self::$Variant(of) => <$Design>::capacity(of),)*)* }
+                match self { $($(Self::$Variant(config) => <$Design>::capacity(config),)*)* }
             }
 
             /// See [`Device::striping`].
             pub fn striping(&self) -> Striping {
-                match self { $($(Self::$Variant(of) => <$Design>::striping(of),)*)* }
+                match self { $($(Self::$Variant(config) => <$Design>::striping(config),)*)* }
             }
         }
 
@@ -39,7 +39,7 @@ macro_rules! devices {
         impl BlockDevice {
             /// See [`Device::new`].
             pub fn new(config: &DeviceConfig, clock: Clock) -> Self {
-                match config { $($(DeviceConfig::$Variant(of) => Self::$Variant(Device::new(of, clock)),)*)* }
+                match config { $($(DeviceConfig::$Variant(parameters) => Self::$Variant(Device::new(parameters, clock)),)*)* }
             }
 
             /// See [`Device::submit`].

@@ -73,13 +73,19 @@ fn key(asid: Asid, prefix: u64) -> u64 {
 impl PagingStructureCache {
     pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
         let mut levels = Vec::new();
-        for (index, of) in config.arrays.iter().enumerate() {
+        for (index, array_config) in config.arrays.iter().enumerate() {
             let path = format!("machine.mmu_cache.paging_structure.arrays.{index}");
-            if !(2..=5).contains(&of.level) || levels.iter().any(|l: &Level| l.level == of.level) {
-                let what = format!("level {} is not one of 2 to 5, each at most once (leaves have level 1)", of.level);
+            if !(2..=5).contains(&array_config.level) || levels.iter().any(|l: &Level| l.level == array_config.level) {
+                let what = format!(
+                    "level {} is not one of 2 to 5, each at most once (leaves have level 1)",
+                    array_config.level
+                );
                 return Err(EngineError::config(path, what));
             }
-            levels.push(Level { level: of.level, array: array(&path, of.entries, of.ways, of.policy, rng)? });
+            levels.push(Level {
+                level: array_config.level,
+                array: array(&path, array_config.entries, array_config.ways, array_config.policy, rng)?,
+            });
         }
         levels.sort_by_key(|l| l.level);
         Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
@@ -115,11 +121,11 @@ impl Design for PagingStructureCache {
     #[inline(always)]
     fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs {
         let refs = &list.refs()[..cacheable(list)];
-        for of in &mut self.levels {
+        for level in &mut self.levels {
             // The arrays hold only entries above a leaf, but this walk's leaf may be at a higher level.
-            let Some(at) = position(refs, of.level) else { continue };
+            let Some(at) = position(refs, level.level) else { continue };
             let prefix = prefix(va, refs[at].shift.into());
-            if of.array.lookup(prefix, key(asid, prefix)).is_some() {
+            if level.array.lookup(prefix, key(asid, prefix)).is_some() {
                 return SparedRefs { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
         }
@@ -130,11 +136,11 @@ impl Design for PagingStructureCache {
     fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
         // After the longest match the walk read all the remaining references.
         let read = &list.refs()[skip.trailing_ones() as usize..read];
-        for of in &mut self.levels {
-            if let Some(at) = position(read, of.level) {
+        for level in &mut self.levels {
+            if let Some(at) = position(read, level.level) {
                 let prefix = prefix(va, read[at].shift.into());
                 // The look-up has already missed this prefix.
-                of.array.insert_absent(prefix, key(asid, prefix), 0);
+                level.array.insert_absent(prefix, key(asid, prefix), 0);
             }
         }
     }
@@ -142,10 +148,10 @@ impl Design for PagingStructureCache {
     #[inline(always)]
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
         let mut from = way.root + 1;
-        for of in self.levels.iter_mut().filter(|of| way.passes(of.level)) {
-            let prefix = prefix(va, Way::shift(of.level));
-            if of.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
-                from = of.level;
+        for level in self.levels.iter_mut().filter(|level| way.passes(level.level)) {
+            let prefix = prefix(va, Way::shift(level.level));
+            if level.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
+                from = level.level;
                 break;
             }
         }
@@ -166,8 +172,8 @@ impl Design for PagingStructureCache {
     }
 
     fn flush(&mut self, asid: Asid) {
-        for of in &mut self.levels {
-            of.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
+        for level in &mut self.levels {
+            level.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
         }
     }
 }

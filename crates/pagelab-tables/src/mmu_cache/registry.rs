@@ -96,8 +96,8 @@ macro_rules! mmu_caches {
     (@each ($d:tt) $($Variant:ident)*) => {
         /// Evaluates an expression with a cache of any design.
         macro_rules! each_cache {
-            ($d of:expr, $d cache:ident => $d does:expr) => {
-                match $d of { $(MmuCache::$Variant($d cache) => $d does,)* }
+            ($d value:expr, $d cache:ident => $d does:expr) => {
+                match $d value { $(MmuCache::$Variant($d cache) => $d does,)* }
             };
         }
     };

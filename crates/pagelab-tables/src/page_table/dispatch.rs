@@ -293,67 +293,67 @@ impl<D: Design> OfLayer<D> {
 impl LayerTables {
     /// The memory that boot reserved for them.
     pub fn set_aside(&self) -> &SetAside {
-        each_layer!(self, of => &of.set_aside)
+        each_layer!(self, tables => &tables.set_aside)
     }
 
     /// An empty table for a space; `guest` is the memory size in bytes of the guest that the space hosts, if any.
     pub fn create(&mut self, mem: &mut PhysMem, frames: TableFrames, guest: Option<u64>) -> Result<PageTable, NoTable> {
-        each_layer!(self, of, wrap => of.create(mem, frames, guest).map(wrap))
+        each_layer!(self, tables, wrap => tables.create(mem, frames, guest).map(wrap))
     }
 
     /// Levels of the direct map's tree ([`Design::direct_map_levels`]).
     pub fn direct_map_levels(&self) -> u8 {
-        each_layer!(self, of => of.direct_map_levels())
+        each_layer!(self, tables => tables.direct_map_levels())
     }
 
     /// [`Design::report_work`]; a table of another design than the layer's, such as the direct map's, reports nothing.
     pub fn report_work(&mut self, table: &mut PageTable, work: &mut TableWork) {
-        each_pair!(self, of, table => table.report_work(&mut of.shared, work), else {});
+        each_pair!(self, tables, table => table.report_work(&mut tables.shared, work), else {});
     }
 
     /// See [`Design::abandon`].
     pub fn abandon(&mut self, mem: &mut PhysMem, table: &mut PageTable) -> bool {
-        each_pair!(self, of, table => table.abandon(&mut of.shared, mem), else true)
+        each_pair!(self, tables, table => table.abandon(&mut tables.shared, mem), else true)
     }
 
     /// Frees a table in which nothing is mapped any more.
     pub fn destroy(&mut self, table: PageTable, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
         let kernels = "a kernel's own table lives as long as the kernel";
-        each_pair!(self, of, table => table.destroy(&mut of.shared, mem, release), else unreachable!("{kernels}"));
+        each_pair!(self, tables, table => table.destroy(&mut tables.shared, mem, release), else unreachable!("{kernels}"));
     }
 
     /// See [`Shared::statistics`].
     pub fn statistics(&self, mem: &PhysMem) -> Vec<Measure> {
-        each_layer!(self, of => of.statistics(mem))
+        each_layer!(self, tables => tables.statistics(mem))
     }
 
     /// See [`Shared::is_scan_due`].
     pub fn is_scan_due(&self) -> bool {
-        each_layer!(self, of => of.is_scan_due())
+        each_layer!(self, tables => tables.is_scan_due())
     }
 
     /// See [`Shared::begin_scan`].
     pub fn begin_scan(&mut self) -> Option<TableScan> {
-        each_layer!(self, of => of.begin_scan())
+        each_layer!(self, tables => tables.begin_scan())
     }
 
     /// See [`Shared::plan_scan`].
     pub fn plan_scan(&self, mem: &PhysMem, scan: &TableScan) -> ScanStep {
-        each_layer!(self, of => of.plan_scan(mem, scan))
+        each_layer!(self, tables => tables.plan_scan(mem, scan))
     }
 
     /// See [`Shared::commit_scan`].
     pub fn commit_scan(&mut self, mem: &mut PhysMem, scan: &mut TableScan) -> bool {
-        each_layer!(self, of => of.commit_scan(mem, scan))
+        each_layer!(self, tables => tables.commit_scan(mem, scan))
     }
 
     /// See [`Shared::charge_scan`].
     pub fn charge_scan(&mut self, cycles: Cycles) {
-        each_layer!(self, of => of.charge_scan(cycles));
+        each_layer!(self, tables => tables.charge_scan(cycles));
     }
 
     /// See [`Design::exhausted`].
     pub fn exhausted(&self, mem: &PhysMem, layer: &str, what: Exhausted) -> String {
-        each_layer!(self, of => of.exhausted(mem, layer, what))
+        each_layer!(self, tables => tables.exhausted(mem, layer, what))
     }
 }

@@ -64,15 +64,15 @@ macro_rules! page_tables {
     (@each ($d:tt) $($Variant:ident)*) => {
         /// Evaluates an expression with a table of any design.
         macro_rules! each_table {
-            ($d of:expr, $d table:ident => $d does:expr) => {
-                match $d of { $($crate::page_table::PageTable::$Variant($d table) => $d does,)* }
+            ($d value:expr, $d table:ident => $d does:expr) => {
+                match $d value { $($crate::page_table::PageTable::$Variant($d table) => $d does,)* }
             };
         }
 
         /// Evaluates an expression with the parameters of any design; `Table` is the design.
         macro_rules! each_config {
-            ($d of:expr, $d parameters:ident => $d does:expr) => {
-                match $d of {
+            ($d value:expr, $d parameters:ident => $d does:expr) => {
+                match $d value {
                     $($crate::page_table::PageTableConfig::$Variant($d parameters) => {
                         type Table = $crate::page_table::design_of::$Variant;
                         $d does
@@ -83,11 +83,11 @@ macro_rules! page_tables {
 
         /// Evaluates an expression with the shared state of a layer's tables; `wrap` converts a table to [`PageTable`].
         macro_rules! each_layer {
-            ($d of:expr, $d layer:ident => $d does:expr) => {
-                match $d of { $($crate::page_table::LayerTables::$Variant($d layer) => $d does,)* }
+            ($d value:expr, $d layer:ident => $d does:expr) => {
+                match $d value { $($crate::page_table::LayerTables::$Variant($d layer) => $d does,)* }
             };
-            ($d of:expr, $d layer:ident, $d wrap:ident => $d does:expr) => {
-                match $d of {
+            ($d value:expr, $d layer:ident, $d wrap:ident => $d does:expr) => {
+                match $d value {
                     $($crate::page_table::LayerTables::$Variant($d layer) => {
                         let $d wrap = $crate::page_table::PageTable::$Variant;
                         $d does
@@ -99,8 +99,8 @@ macro_rules! page_tables {
         /// Evaluates an expression with a table and the shared state of its layer. For a table of another design than
         /// the layer's, such as the kernel's direct map, it evaluates the `else` expression.
         macro_rules! each_pair {
-            ($d of:expr, $d layer:ident, $d table:ident => $d does:expr, else $d other:expr) => {
-                match $d of {
+            ($d value:expr, $d layer:ident, $d table:ident => $d does:expr, else $d other:expr) => {
+                match $d value {
                     $($crate::page_table::LayerTables::$Variant($d layer) => match $d table {
                         $crate::page_table::PageTable::$Variant($d table) => $d does,
                         #[allow(unused_variables, reason = "some do not look at it")]

@@ -198,21 +198,21 @@ mod tests {
 
     #[test]
     fn records_are_recognised() {
-        let of = |bytes: &[u8]| {
+        let recognised = |bytes: &[u8]| {
             let head = || Head { bytes, whole: true };
             (looks_like(head()), looks_like_cloudsuite(head()))
         };
-        assert_eq!(of(&[0x40; 200]), (false, false));
+        assert_eq!(recognised(&[0x40; 200]), (false, false));
         for count in [1, 2, 3, 5, 100] {
-            assert_eq!(of(&records(&INPUT, count, 0)), (true, false), "{count}");
-            assert_eq!(of(&records(&CLOUDSUITE, count, 0)), (false, true), "{count}");
+            assert_eq!(recognised(&records(&INPUT, count, 0)), (true, false), "{count}");
+            assert_eq!(recognised(&records(&CLOUDSUITE, count, 0)), (false, true), "{count}");
         }
-        assert_eq!(of(&records(&INPUT, 30, 5)), (true, false));
-        assert_eq!(of(&records(&CLOUDSUITE, 30, 5)), (false, true));
+        assert_eq!(recognised(&records(&INPUT, 30, 5)), (true, false));
+        assert_eq!(recognised(&records(&CLOUDSUITE, 30, 5)), (false, true));
         let mut wrong = records(&INPUT, 3, 5);
         (wrong[64 + 9], wrong[96 + 9]) = (2, 2);
-        assert_eq!(of(&wrong), (false, false));
-        assert_eq!(of(&[0; 63]), (false, false));
+        assert_eq!(recognised(&wrong), (false, false));
+        assert_eq!(recognised(&[0; 63]), (false, false));
     }
 
     #[test]

@@ -315,10 +315,10 @@ mod tests {
 
     #[test]
     fn files_are_recognised_by_their_first_entry() {
-        let of = |bytes: &[u8]| looks_like(Head { bytes, whole: false });
-        assert!(of(&[25, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 99]));
-        assert!(!of(&[25, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0]));
-        assert!(!of(&[25, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0]));
-        assert!(!of(&[25, 0, 0, 0, 5, 0, 0, 9, 0, 0, 0, 0]));
+        let recognised = |bytes: &[u8]| looks_like(Head { bytes, whole: false });
+        assert!(recognised(&[25, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 99]));
+        assert!(!recognised(&[25, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0]));
+        assert!(!recognised(&[25, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0]));
+        assert!(!recognised(&[25, 0, 0, 0, 5, 0, 0, 9, 0, 0, 0, 0]));
     }
 }

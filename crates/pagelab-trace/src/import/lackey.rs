@@ -297,12 +297,12 @@ mod tests {
 
     #[test]
     fn text_is_recognised_by_its_first_own_line() {
-        let of = |bytes: &[u8], whole| looks_like(Head { bytes, whole });
-        assert!(of(b"==1== Lackey\n\nI  12,3\nrubbish", false));
-        assert!(of(b"==1== Lackey\nthe program\nI  12,3\n", false));
-        assert!(of(b"I  12,3", true));
-        assert!(!of(b"I  12,3", false), "the line may be cut");
-        assert!(!of(b"==1== Lackey\n", true));
-        assert!(!of(b"rubbish\nI  12,3\n", false));
+        let recognised = |bytes: &[u8], whole| looks_like(Head { bytes, whole });
+        assert!(recognised(b"==1== Lackey\n\nI  12,3\nrubbish", false));
+        assert!(recognised(b"==1== Lackey\nthe program\nI  12,3\n", false));
+        assert!(recognised(b"I  12,3", true));
+        assert!(!recognised(b"I  12,3", false), "the line may be cut");
+        assert!(!recognised(b"==1== Lackey\n", true));
+        assert!(!recognised(b"rubbish\nI  12,3\n", false));
     }
 }

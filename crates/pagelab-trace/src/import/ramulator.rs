@@ -270,8 +270,15 @@ mod tests {
 
     #[test]
     fn a_file_of_one_kind_is_recognised() {
-        let of = |bytes: &[u8]| looks_like(Head { bytes, whole: true });
-        assert!(of(b"# traced\n\nLD 1\nST 2\n") && of(b"1 2 3\n4 5\n") && of(b"0x10 R\n0x20 W"));
-        assert!(!of(b"LD 1\n1 2 3\n") && !of(b"# nothing\n") && !of(b"") && !of(b"LD 1\nrubbish\n"));
+        let recognised = |bytes: &[u8]| looks_like(Head { bytes, whole: true });
+        assert!(
+            recognised(b"# traced\n\nLD 1\nST 2\n") && recognised(b"1 2 3\n4 5\n") && recognised(b"0x10 R\n0x20 W")
+        );
+        assert!(
+            !recognised(b"LD 1\n1 2 3\n")
+                && !recognised(b"# nothing\n")
+                && !recognised(b"")
+                && !recognised(b"LD 1\nrubbish\n")
+        );
     }
 }

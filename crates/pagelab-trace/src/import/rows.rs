@@ -187,7 +187,7 @@ mod tests {
         assert!(meta.complete && !meta.mappings_inferred);
         let (mut batch, mut events) = (Batch::default(), Vec::new());
         while reader.next_batch(&mut batch).unwrap() {
-            events.extend(batch.segments.iter().filter_map(|of| match of {
+            events.extend(batch.segments.iter().filter_map(|segment| match segment {
                 Segment::Event(event) => Some((event.position, event.kind.clone())),
                 Segment::Run { .. } => None,
             }));

@@ -163,7 +163,9 @@ fn tracked_dependencies_match_the_records() {
                 flow.execute(waits, &mut words);
                 let parts = words.into_iter().map(u32::to_le_bytes);
                 parts
-                    .map(|[producer, of, outcomes, _]| facts(producer.into(), Branches::from_bytes(outcomes, of)))
+                    .map(|[producer, branch_producer, outcomes, _]| {
+                        facts(producer.into(), Branches::from_bytes(outcomes, branch_producer))
+                    })
                     .collect()
             };
             assert_eq!(found, expected, "seed {seed}, execution {execution}");

@@ -116,11 +116,11 @@ proptest! {
         prop_assert_eq!(summary.accesses.total(), accesses.len() as u64);
         prop_assert_eq!(summary.events.total(), (items.len() - accesses.len()) as u64);
         prop_assert_eq!(summary.accesses.instructions, accesses.iter().map(|a| u64::from(a.gap)).sum::<u64>());
-        let of = |kind| accesses.iter().filter(|a| a.kind == kind).count() as u64;
-        prop_assert_eq!(summary.accesses.loads, of(AccessKind::Load));
-        prop_assert_eq!(summary.accesses.stores, of(AccessKind::Store));
-        prop_assert_eq!(summary.accesses.modifies, of(AccessKind::Modify));
-        prop_assert_eq!(summary.accesses.fetches, of(AccessKind::Fetch));
+        let count = |kind| accesses.iter().filter(|a| a.kind == kind).count() as u64;
+        prop_assert_eq!(summary.accesses.loads, count(AccessKind::Load));
+        prop_assert_eq!(summary.accesses.stores, count(AccessKind::Store));
+        prop_assert_eq!(summary.accesses.modifies, count(AccessKind::Modify));
+        prop_assert_eq!(summary.accesses.fetches, count(AccessKind::Fetch));
         prop_assert_eq!(summary.accesses.by_kernel, accesses.iter().filter(|a| a.maker.is_kernel()).count() as u64);
         prop_assert_eq!(reader.info().accesses, Some(accesses.len() as u64));
         prop_assert_eq!(reader.info().content_hash.as_ref(), Some(&summary.content_hash));

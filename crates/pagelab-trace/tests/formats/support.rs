@@ -16,25 +16,25 @@ pub enum Item {
 /// Appends items; consecutive accesses of a thread go in one call.
 pub fn write(writer: &mut TraceWriter, items: &[Item]) -> Result<(), TraceError> {
     let mut run: Vec<Access> = Vec::new();
-    let mut of = ThreadIx(0);
+    let mut last = ThreadIx(0);
     for item in items {
         match item {
             Item::Access(thread, access) => {
-                if *thread != of {
-                    writer.append(of, &run)?;
+                if *thread != last {
+                    writer.append(last, &run)?;
                     run.clear();
-                    of = *thread;
+                    last = *thread;
                 }
                 run.push(*access);
             }
             Item::Event(event) => {
-                writer.append(of, &run)?;
+                writer.append(last, &run)?;
                 run.clear();
                 writer.event(event.clone())?;
             }
         }
     }
-    writer.append(of, &run)
+    writer.append(last, &run)
 }
 
 /// All items of a source.

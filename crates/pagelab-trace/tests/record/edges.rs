@@ -131,8 +131,8 @@ fn each_wait_is_ended_by_its_own_wake() {
     let wakes: Vec<Vec<u64>> = waiters
         .iter()
         .map(|waiter| {
-            let of = all.iter().filter(|(wake, woken)| (wake.thread, woken.thread) == (main, *waiter));
-            of.skip(1).map(|(wake, _)| wake.position).collect()
+            let wakes = all.iter().filter(|(wake, woken)| (wake.thread, woken.thread) == (main, *waiter));
+            wakes.skip(1).map(|(wake, _)| wake.position).collect()
         })
         .collect();
     let [

@@ -224,7 +224,7 @@ fn events_of_mapped_files_are_recorded() {
         EventKind::Truncate { file: file.clone(), old_len: 100, new_len: 12288 },
     ];
     assert_eq!(kinds, expected);
-    recorded.position("mmap", |e| matches!(e, EventKind::Mmap { file: Some(of), .. } if *of == file));
+    recorded.position("mmap", |e| matches!(e, EventKind::Mmap { file: Some(mapped), .. } if *mapped == file));
 }
 
 #[test]
@@ -298,10 +298,10 @@ fn counts_of_lackey(program: &Path, vertices: &str, environment: &[(&str, &str)]
     let (mut counts, mut after_the_last_access, mut before) = ([0; 4], 0, "");
     let text = std::fs::read_to_string(log).unwrap();
     for line in text.lines() {
-        let Some(of) = ["I ", " L", " S", " M"].iter().position(|start| line.starts_with(start)) else { continue };
-        counts[of] += 1;
-        after_the_last_access = if of == 0 { after_the_last_access + 1 } else { 0 };
-        let locked = of == 3 && before.strip_prefix(" L") == line.strip_prefix(" M");
+        let Some(kind) = ["I ", " L", " S", " M"].iter().position(|start| line.starts_with(start)) else { continue };
+        counts[kind] += 1;
+        after_the_last_access = if kind == 0 { after_the_last_access + 1 } else { 0 };
+        let locked = kind == 3 && before.strip_prefix(" L") == line.strip_prefix(" M");
         counts[1] -= i64::from(locked);
         before = line;
     }
@@ -370,9 +370,9 @@ fn forks_execs_and_threads_are_in_order() {
         })
         .collect();
     assert_eq!(forks.iter().map(|f| (f.0, f.1)).collect::<Vec<_>>(), [(0, 1), (0, 2)]);
-    let of = |process: u32| recorded.events.iter().filter(move |event| event.process.0 == process);
+    let events = |process: u32| recorded.events.iter().filter(move |event| event.process.0 == process);
     for (_, child, position) in &forks {
-        let first = of(*child).next().unwrap();
+        let first = events(*child).next().unwrap();
         assert!(matches!(first.kind, EventKind::ThreadStart { .. }) && first.position >= *position, "{first:?}");
     }
     let exits: Vec<(u32, i32)> = recorded
@@ -384,12 +384,13 @@ fn forks_execs_and_threads_are_in_order() {
         })
         .collect();
     assert_eq!(exits, [(1, 3), (2, 0), (0, 0)]);
-    let exec = of(2).find(|event| matches!(&event.kind, EventKind::Exec { path } if path.contains("true"))).unwrap();
-    let mapped = of(2).filter(|e| e.position >= exec.position && matches!(e.kind, EventKind::Mmap { .. })).count();
+    let exec =
+        events(2).find(|event| matches!(&event.kind, EventKind::Exec { path } if path.contains("true"))).unwrap();
+    let mapped = events(2).filter(|e| e.position >= exec.position && matches!(e.kind, EventKind::Mmap { .. })).count();
     assert!(mapped > 5, "the new image's mappings follow");
 
-    let starts = of(0).filter(|event| matches!(event.kind, EventKind::ThreadStart { .. })).count();
-    let ends = of(0).filter(|event| event.kind == EventKind::ThreadExit).count();
+    let starts = events(0).filter(|event| matches!(event.kind, EventKind::ThreadStart { .. })).count();
+    let ends = events(0).filter(|event| event.kind == EventKind::ThreadExit).count();
     assert_eq!((starts, ends), (2, 2));
     let by = |offset: u64| recorded.accesses[recorded.first_store(page + 8 * offset) as usize].0;
     assert_eq!(by(0), by(5));

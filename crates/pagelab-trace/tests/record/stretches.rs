@@ -36,12 +36,12 @@ impl Parts {
 
     /// The measured stretches.
     fn windows(&self) -> Vec<std::ops::Range<u64>> {
-        let of = |kind: EventKind| -> Vec<u64> {
+        let positions = |kind: EventKind| -> Vec<u64> {
             self.recorded.events.iter().filter(|event| event.kind == kind).map(|event| event.position).collect()
         };
         let end = self.recorded.accesses.len() as u64;
-        let begins = of(EventKind::Measure);
-        let ends = of(EventKind::Skip).into_iter().filter(|end| begins.first().is_some_and(|begin| end > begin));
+        let begins = positions(EventKind::Measure);
+        let ends = positions(EventKind::Skip).into_iter().filter(|end| begins.first().is_some_and(|begin| end > begin));
         begins.iter().copied().zip(ends.chain([end])).map(|(begin, end)| begin..end).collect()
     }
 }
@@ -111,10 +111,10 @@ fn instructions_and_events_are_those_of_the_whole_program() {
             _ if request.contains("1K,") => assert!((900..1100).contains(&length), "{totals:?}"),
             _ => assert!((1800..2100).contains(&length), "{totals:?}"),
         }
-        let kinds = |of: &Recorded| -> Vec<_> {
+        let kinds = |recording: &Recorded| -> Vec<_> {
             let of_stretches =
                 |kind: &EventKind| matches!(kind, EventKind::Skip | EventKind::Resume { .. } | EventKind::Measure);
-            let kinds = of.events.iter().map(|event| &event.kind).filter(|kind| !of_stretches(kind));
+            let kinds = recording.events.iter().map(|event| &event.kind).filter(|kind| !of_stretches(kind));
             kinds.map(std::mem::discriminant).collect()
         };
         assert_eq!(kinds(&recorded), kinds(&whole), "{request}");

@@ -36,15 +36,15 @@ impl PrefetchConfig {
     /// Refuses prefetchers that these caches rule out; `key` is the configuration key of this part.
     pub fn validate(&self, key: &str, caches: &CacheConfig) -> Result<(), EngineError> {
         self.tlb.validate()?;
-        for (level, of) in CacheLevel::ALL.into_iter().zip(self.levels()) {
+        for (level, prefetch) in CacheLevel::ALL.into_iter().zip(self.levels()) {
             let key = format!("{key}.{}", level.name());
-            of.validate(level).map_err(|e| EngineError::config(format!("{key}.{}", e.key), e.what))?;
+            prefetch.validate(level).map_err(|e| EngineError::config(format!("{key}.{}", e.key), e.what))?;
             let is_there = match level {
                 CacheLevel::L1 => true,
                 CacheLevel::L2 => caches.l2.is_some(),
                 CacheLevel::L3 => caches.l3.is_some(),
             };
-            if of.is_on() && !is_there {
+            if prefetch.is_on() && !is_there {
                 let name = level.name();
                 let what = format!(
                     "there is no {name} to fetch into: configure machine.cache.{name}, or switch this prefetcher off"

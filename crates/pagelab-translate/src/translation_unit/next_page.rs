@@ -99,7 +99,7 @@ impl TranslationUnit for NextPage {
         if look_up.origin != Origin::Program {
             return None;
         }
-        let at = self.buffer.iter().position(|of| of.entry.covers(look_up.asid, look_up.va))?;
+        let at = self.buffer.iter().position(|fetched| fetched.entry.covers(look_up.asid, look_up.va))?;
         let Prefetched { entry: Entry { translation, .. }, arrives } = self.buffer.remove(at)?;
         if !look_up.is_allowed_by(&translation) {
             self.counts.useless += 1;
@@ -117,7 +117,7 @@ impl TranslationUnit for NextPage {
     }
 
     fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
-        self.buffer.iter().any(|of| of.entry.covers(asid, va))
+        self.buffer.iter().any(|fetched| fetched.entry.covers(asid, va))
     }
 
     fn fill(&mut self, entry: &Entry, source: FillSource) {

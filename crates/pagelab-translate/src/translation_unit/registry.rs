@@ -97,8 +97,8 @@ macro_rules! translation_units {
     (@each ($d:tt) $($Stage:ident)*) => {
         /// Evaluates an expression for a stage, whatever its design.
         macro_rules! each_stage {
-            ($d of:expr, $d unit:ident => $d does:expr) => {
-                match $d of { $(Stage::$Stage($d unit) => $d does,)* }
+            ($d stage:expr, $d unit:ident => $d does:expr) => {
+                match $d stage { $(Stage::$Stage($d unit) => $d does,)* }
             };
         }
     };

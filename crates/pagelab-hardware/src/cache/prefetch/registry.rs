@@ -58,8 +58,8 @@ macro_rules! prefetchers {
             pub fn samples(level: CacheLevel) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(if $Design::LEVELS.contains(&level) {
-                    all.extend($Design::samples().into_iter().map(|of| Self {
-                        $module: pagelab_base::switched::Switched::On(of),
+                    all.extend($Design::samples().into_iter().map(|parameters| Self {
+                        $module: pagelab_base::switched::Switched::On(parameters),
                         ..Self::default()
                     }));
                 })*
@@ -84,9 +84,9 @@ macro_rules! prefetchers {
             /// See [`Prefetcher::demand`].
             pub fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
                 match self {
-                    $(Self::$Design(of) => {
-                        proposals.within = demand.within(of.border());
-                        of.demand(demand, proposals);
+                    $(Self::$Design(prefetcher) => {
+                        proposals.within = demand.within(prefetcher.border());
+                        prefetcher.demand(demand, proposals);
                     })*
                 }
             }

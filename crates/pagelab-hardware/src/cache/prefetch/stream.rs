@@ -112,30 +112,30 @@ impl Prefetcher for Stream {
 
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
         let (line, StreamConfig { train, degree, depth, .. }) = (demand.line(), self.config);
-        let Some(of) = self.find(line) else {
+        let Some(tracker) = self.find(line) else {
             self.trackers.rotate_right(1);
             self.trackers[0] = Tracker { seen: 1, last: line, ..Tracker::default() };
             return;
         };
-        let moved = of.way_to(line);
+        let moved = tracker.way_to(line);
         if moved == 0 {
             return;
         }
-        if of.direction == 0 {
-            of.direction = (line.wrapping_sub(of.last) as i64).signum();
+        if tracker.direction == 0 {
+            tracker.direction = (line.wrapping_sub(tracker.last) as i64).signum();
         }
-        of.seen = (of.seen + 1).min(train);
-        of.last = line;
-        of.ahead = (of.ahead - moved).max(0);
-        if of.seen < train {
+        tracker.seen = (tracker.seen + 1).min(train);
+        tracker.last = line;
+        tracker.ahead = (tracker.ahead - moved).max(0);
+        if tracker.seen < train {
             return;
         }
-        let end = (of.ahead + i64::from(degree)).min(depth.into());
-        while of.ahead < end {
-            if !proposals.push(line.checked_add_signed(of.direction * (of.ahead + 1))) {
+        let end = (tracker.ahead + i64::from(degree)).min(depth.into());
+        while tracker.ahead < end {
+            if !proposals.push(line.checked_add_signed(tracker.direction * (tracker.ahead + 1))) {
                 break;
             }
-            of.ahead += 1;
+            tracker.ahead += 1;
         }
     }
 }

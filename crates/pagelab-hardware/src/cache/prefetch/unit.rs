@@ -118,7 +118,7 @@ impl Unit {
             return hit;
         }
         let fetch = self.in_flight.iter().find(|fetch| fetch.line == line);
-        fetch.map_or(hit, |of| hit.max(of.arrives - of.issued.saturating_sub(from)))
+        fetch.map_or(hit, |fetch| hit.max(fetch.arrives - fetch.issued.saturating_sub(from)))
     }
 
     /// Whether this is the first request for a prefetched line; it then counts as used.

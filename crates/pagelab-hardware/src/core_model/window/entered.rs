@@ -338,7 +338,7 @@ mod tests {
     fn a_full_window_waits_for_its_oldest_entry() {
         for (window, load_queue, store_queue) in [(8, 3, 2), (40, 5, 9), (300, 2, 1), (16, 64, 64)] {
             let config = WindowConfig { window, load_queue, store_queue, ..crate::core_model::Window::samples()[0] };
-            let (mut of, mut progress) = (RecentAccesses::new(&config), WindowProgress::NONE);
+            let (mut recent, mut progress) = (RecentAccesses::new(&config), WindowProgress::NONE);
             let (mut all, mut loads, mut stores): (Vec<LoggedAccess>, Vec<Cycles>, Vec<Cycles>) = Default::default();
             let (mut draw, mut now) = (Rng::new(5, "entered"), Cycles::ZERO);
             for _ in 0..3000 {
@@ -355,15 +355,15 @@ mod tests {
                     before(&stores, store_queue).filter(|_| is_store),
                 ];
                 let (mut found, entry) = ([Cycles::ZERO; 3], progress.entries);
-                while let Some(oldest) = of.retire_oldest(&mut progress, now, entry) {
+                while let Some(oldest) = recent.retire_oldest(&mut progress, now, entry) {
                     found[0] = found[0].max(oldest.times.complete);
                 }
                 now = now.max(found[0]);
                 if is_load && progress.is_full_of_loads() {
-                    found[1] = of.load_before(&mut progress, now).complete;
+                    found[1] = recent.load_before(&mut progress, now).complete;
                 }
                 if is_store && progress.is_full_of_stores() {
-                    found[2] = of.store_before(&mut progress, now).complete;
+                    found[2] = recent.store_before(&mut progress, now).complete;
                 }
                 let came = now;
                 for (found, wanted) in found.into_iter().zip(wanted) {
@@ -376,14 +376,14 @@ mod tests {
                 // Stores leave after their translation.
                 let leaves_after = if is_load { latency } else { Cycles(draw.below(8)) };
                 let times = Times { complete: now + leaves_after, translation: Cycles::ZERO };
-                of.note(&mut progress, is_load, times, now, 0);
+                recent.note(&mut progress, is_load, times, now, 0);
                 let left = all.last().map_or(Cycles::ZERO, |noted| noted.left).max(times.complete);
                 all.push(LoggedAccess { entry: progress.entries, left });
                 if is_load {
                     loads.push(left);
                 }
                 if is_store {
-                    of.note_store(&progress, now + latency);
+                    recent.note_store(&progress, now + latency);
                     let last = stores.last().copied().unwrap_or(Cycles::ZERO) + Cycles(1);
                     stores.push((now + latency).max(left).max(last));
                 }

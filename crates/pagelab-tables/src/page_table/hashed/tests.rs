@@ -135,12 +135,15 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
         if scan.is_none() {
             scan = Shared::<Hashed<K>>::begin_scan(&mut shared);
         }
-        if let Some(of) = &mut scan
+        if let Some(running) = &mut scan
             && rng.below(20) == 0
         {
-            let tags = of.tags.clone();
-            assert!(tags.iter().all(|tag| !spaces.iter().any(|(of, _)| of.asid == *tag)), "a tag is used too soon");
-            if !Shared::<Hashed<K>>::commit_scan(&mut shared, &mut mem, of) {
+            let tags = running.tags.clone();
+            assert!(
+                tags.iter().all(|tag| !spaces.iter().any(|(space, _)| space.asid == *tag)),
+                "a tag is used too soon"
+            );
+            if !Shared::<Hashed<K>>::commit_scan(&mut shared, &mut mem, running) {
                 ended.retain(|tag| !tags.contains(tag));
                 scan = None;
                 assert_eq!(counters(&shared, &mem), recount(&shared, &mem, &ended), "{kind:?} {operation}");
@@ -148,7 +151,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
         }
     }
     assert!(shared.scans.scans > operations / 20_000 && shared.scans.deleted > 0, "{:?}", shared.scans);
-    assert!(spaces.iter().any(|(of, _)| of.asid < 8), "tags come back");
+    assert!(spaces.iter().any(|(space, _)| space.asid < 8), "tags come back");
 }
 
 #[test]
@@ -245,14 +248,14 @@ fn lines<K: Kind>(cluster: Option<u32>, pages: u64) -> (u64, usize, usize) {
     for vpn in 0x4000..0x4000 + pages {
         space.map(&mut mem, va(vpn), Mapping { pfn: Pfn(vpn), size: PageSize::Size4K, flags: FLAGS }).unwrap();
     }
-    let of = |shift: u32| {
+    let count_distinct = |shift: u32| {
         let mut places: Vec<u64> =
             (0x4000..0x4000 + pages).map(|vpn| walk(&space, &mem, vpn).refs()[0].addr.0 >> shift).collect();
         places.sort_unstable();
         places.dedup();
         places.len()
     };
-    (shared.geometry.counter(&mem, Counter::Used), of(6), of(12))
+    (shared.geometry.counter(&mem, Counter::Used), count_distinct(6), count_distinct(12))
 }
 
 /// A tag and its 8 entries of 8 bytes do not fit into a line.

@@ -178,8 +178,10 @@ fn filters_spare_the_tables_that_have_no_such_key() {
             let version = lsm.get(key, out).unwrap().version;
             // All tables searched without the key are false searches; one table has the key.
             let asked = lsm.levels.iter().flat_map(|(_, tables)| tables).filter(|table| {
-                let Content::Spaced { version: of, .. } = table.content else { panic!("nothing is written") };
-                table.content.first_key() <= key && key <= table.content.last_key() && of >= version
+                let Content::Spaced { version: table_version, .. } = table.content else {
+                    panic!("nothing is written")
+                };
+                table.content.first_key() <= key && key <= table.content.last_key() && table_version >= version
             });
             let asked = asked.count();
             let filters: Vec<u64> =
