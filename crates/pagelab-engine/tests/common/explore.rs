@@ -57,7 +57,7 @@ pub fn explore<R: Race>(begin: &R, actors: &[R::Actor], interruptions: usize, fi
     loop {
         let taken = run_schedule(begin, actors, interruptions, &schedule, finish);
         count += 1;
-        let Some(last) = taken.iter().rposition(|&(turn, of)| turn + 1 < of) else { return count };
+        let Some(last) = taken.iter().rposition(|&(turn, choices)| turn + 1 < choices) else { return count };
         schedule = taken[..=last].iter().map(|&(turn, _)| turn).collect();
         schedule[last] += 1;
     }

@@ -240,8 +240,8 @@ pub fn try_beside(
 /// The costs of main and other sources sum to the totals, except for CPUs without work.
 pub fn assert_all_is_on_an_account(stats: &Statistics) {
     let sum = |name: &str| {
-        let of = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
-        ["main", "co_runner", "arrivals", "kthread"].iter().map(of).sum::<u64>()
+        let value = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
+        ["main", "co_runner", "arrivals", "kthread"].iter().map(value).sum::<u64>()
     };
     let classes = ["base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked"];
     let classes = classes.map(|class| format!("cycles.{class}"));
@@ -253,8 +253,8 @@ pub fn assert_all_is_on_an_account(stats: &Statistics) {
     }
     for (whole, part) in [("main", "source"), ("co_runner", "co_runner")] {
         let sum = |name: &str| {
-            let of = |number| stats.values.get(&format!("{part}.{number}.{name}")).copied();
-            (0..8).filter_map(of).reduce(|sum, more| sum + more)
+            let value = |number| stats.values.get(&format!("{part}.{number}.{name}")).copied();
+            (0..8).filter_map(value).reduce(|sum, more| sum + more)
         };
         for name in classes.iter().chain(&others).chain(&walks).chain(&stages) {
             let parts = sum(name);
@@ -326,7 +326,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
 /// Whether an engine's thread has yet to disarm entries of a space.
 fn is_to_be_disarmed(layer: &Layer, space: u32) -> bool {
     match &layer.mechanisms.engine {
-        Some(EngineState::Mfoe(of)) => of.jobs.iter().any(|job| job.space == space && !job.arm),
+        Some(EngineState::Mfoe(mfoe)) => mfoe.jobs.iter().any(|job| job.space == space && !job.arm),
         Some(EngineState::Smu(_)) | None => false,
     }
 }
@@ -367,7 +367,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let mut entries = BTreeMap::new();
         let whole = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 48) };
         let words = |space: &SpaceId| {
-            layer.words(space.index, whole).into_iter().map(|of| (space.index, of)).collect::<Vec<_>>()
+            layer.words(space.index, whole).into_iter().map(|entry| (space.index, entry)).collect::<Vec<_>>()
         };
         for (space, WordOf { va, word, .. }) in spaces.iter().flat_map(words) {
             match word {

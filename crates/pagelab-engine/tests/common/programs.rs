@@ -96,8 +96,8 @@ fn area() -> impl Strategy<Value = Area> {
 }
 
 fn protection() -> impl Strategy<Value = Protection> {
-    let of = Protection::from_bits;
-    prop_oneof![6 => Just(of(3)), 2 => Just(of(1)), 1 => Just(of(0)), 1 => Just(of(5)), 1 => Just(of(7)), 1 => Just(of(2))]
+    let bits = Protection::from_bits;
+    prop_oneof![6 => Just(bits(3)), 2 => Just(bits(1)), 1 => Just(bits(0)), 1 => Just(bits(5)), 1 => Just(bits(7)), 1 => Just(bits(2))]
 }
 
 fn access() -> impl Strategy<Value = Op> {
@@ -259,14 +259,14 @@ impl Program {
                     None
                 }
                 Op::Exec => {
-                    live.retain(|&(other, of)| of != process || other == thread);
+                    live.retain(|&(other, owner)| owner != process || other == thread);
                     script.event(thread, EventKind::Exec { path: "program".into() });
                     Some(common::mmap(PLACES[0], 64 * FRAME_BYTES, Protection::READ_WRITE))
                 }
                 // The last process continues; otherwise half of the programs would be short.
-                Op::Exit if live.iter().all(|&(_, of)| of == process) => None,
+                Op::Exit if live.iter().all(|&(_, owner)| owner == process) => None,
                 Op::Exit => {
-                    live.retain(|&(_, of)| of != process);
+                    live.retain(|&(_, owner)| owner != process);
                     Some(EventKind::Exit { code: 0 })
                 }
                 Op::Cut => {
@@ -285,7 +285,7 @@ impl Program {
         }
         while self.ends && !live.is_empty() {
             let (thread, process) = live[0];
-            live.retain(|&(_, of)| of != process);
+            live.retain(|&(_, owner)| owner != process);
             script.event(thread, EventKind::Exit { code: 0 });
         }
         script.finish()
@@ -300,12 +300,12 @@ pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 
 /// Frames of each layer that are free, in the page cache (exits do not free them), or owned by khugepaged.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
-    let of = |(index, layer): (usize, &Layer)| {
+    let free = |(index, layer): (usize, &Layer)| {
         let held = simulation.kernels.threads.held_frames(index.into());
         let ready = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames());
         layer.memory.free_frames() + layer.memory.page_use.cached_frames() + held + ready
     };
-    simulation.kernels.os.layers.iter().enumerate().map(of).collect()
+    simulation.kernels.os.layers.iter().enumerate().map(free).collect()
 }
 
 /// Why a program that does not fit is rejected.

@@ -76,8 +76,8 @@ pub fn cycles_with_branches(mut core: CoreModel, steps: impl IntoIterator<Item =
         );
         spend(&mut at, stall);
         if step.walk > 0 {
-            let of = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
-            let stall = core.translation_stall(of, at);
+            let miss = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
+            let stall = core.translation_stall(miss, at);
             spend(&mut at, stall);
         }
         let line = step.line.unwrap_or(number);

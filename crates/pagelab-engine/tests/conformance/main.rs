@@ -148,9 +148,11 @@ fn every_page_table_agrees_with_a_map() {
 #[test]
 fn every_page_table_with_every_mmu_cache_and_page_size_translates_right() {
     let all = combinations();
-    let used: BTreeSet<_> = all.iter().flat_map(|of| &of.system.layers).map(|of| of.page_table.name()).collect();
+    let used: BTreeSet<_> =
+        all.iter().flat_map(|config| &config.system.layers).map(|layer| layer.page_table.name()).collect();
     assert_eq!(used.len(), page_table::DESIGNS.len(), "{used:?}");
-    let used: BTreeSet<_> = all.iter().flat_map(|of| &of.system.layers).map(|of| of.mmu_cache.name()).collect();
+    let used: BTreeSet<_> =
+        all.iter().flat_map(|config| &config.system.layers).map(|layer| layer.mmu_cache.name()).collect();
     assert_eq!(used.len(), mmu_cache::DESIGNS.len(), "{used:?}");
     all.iter().for_each(|config| _ = check(config, 4));
 }
@@ -190,23 +192,23 @@ fn every_placement_policy_translates_right() {
 
 /// Checks how the configuration describes parameters, with and without the key `model`, and the schema of their
 /// properties.
-fn check_choice<T>(of: &T, name: &str, default: &str, schema: &schemars::Schema)
+fn check_choice<T>(parameters: &T, name: &str, default: &str, schema: &schemars::Schema)
 where
     T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
 {
-    let mut written = serde_json::to_value(of).unwrap();
+    let mut written = serde_json::to_value(parameters).unwrap();
     assert_eq!(written["model"], name);
-    assert_eq!(serde_json::from_value::<T>(written.clone()).unwrap(), *of);
+    assert_eq!(serde_json::from_value::<T>(written.clone()).unwrap(), *parameters);
     let variants = schema.get("oneOf").unwrap().as_array().unwrap();
     let variant = variants.iter().find(|variant| variant["properties"]["model"]["const"] == name).unwrap();
-    let keys = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    let keys = |object: &serde_json::Value| object.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(keys(&variant["properties"]), keys(&written), "{name}: the schema has its keys");
     assert_eq!(variant["additionalProperties"], false, "{name}: and refuses others");
     let required: Vec<_> = variant["required"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
     assert_eq!(required.contains(&"model"), name != default, "{name}: {required:?}");
     if name == default {
         written.as_object_mut().unwrap().remove("model");
-        assert_eq!(serde_json::from_value::<T>(written).unwrap(), *of, "the default needs no name");
+        assert_eq!(serde_json::from_value::<T>(written).unwrap(), *parameters, "the default needs no name");
     }
 }
 
@@ -270,11 +272,11 @@ fn every_kernel_thread_has_samples_and_can_be_configured() {
     let sampled: BTreeSet<_> = samples.iter().flat_map(ThreadsConfig::running).collect();
     assert_eq!(sampled, threads::THREADS.iter().map(|(name, _)| *name).collect());
     threads::THREADS.iter().for_each(|(name, text)| assert!(!text.is_empty() && !text.contains('\n'), "{name}"));
-    for of in samples {
-        of.validate("threads").unwrap();
-        let name = of.running()[0];
-        let mut written = serde_json::to_value(&of).unwrap();
-        assert_eq!(serde_json::from_value::<ThreadsConfig>(written.clone()).unwrap(), of);
+    for threads in samples {
+        threads.validate("threads").unwrap();
+        let name = threads.running()[0];
+        let mut written = serde_json::to_value(&threads).unwrap();
+        assert_eq!(serde_json::from_value::<ThreadsConfig>(written.clone()).unwrap(), threads);
         for off in [serde_json::json!("off"), serde_json::json!(false), serde_json::Value::Null] {
             written[name] = off;
             let read: ThreadsConfig = serde_json::from_value(written.clone()).unwrap();
@@ -287,11 +289,11 @@ fn every_kernel_thread_has_samples_and_can_be_configured() {
 #[test]
 fn every_kernel_thread_works_under_memory_pressure() {
     let set = [SHORT_OF_MEMORY[0], "machine.memory_bytes=24MiB"];
-    for of in ThreadsConfig::samples() {
+    for threads in ThreadsConfig::samples() {
         let mut runs = 0;
         for name in ["radix-2m", "nested-radix-cold"] {
             let mut config = with(name, &set);
-            config.kernel.threads = of.clone();
+            config.kernel.threads = threads.clone();
             check(&config, 4);
             config.machine.memory_bytes.0 = 12 << 20;
             for workload in ["stride:size=14MiB,stride=4KiB,passes=2", "random:size=14MiB,accesses=6K"] {
@@ -303,7 +305,7 @@ fn every_kernel_thread_works_under_memory_pressure() {
                 runs += stats.values["kthread.runs"];
             }
         }
-        assert!(runs > 0, "{of:?}: it never woke up");
+        assert!(runs > 0, "{threads:?}: it never woke up");
     }
 }
 
@@ -348,7 +350,7 @@ fn every_fault_engine_translates_right_under_every_page_table() {
             config
         });
         let storage =
-            DeviceConfig::samples().into_iter().max_by_key(|of| of.striping().drives).expect("there are some");
+            DeviceConfig::samples().into_iter().max_by_key(|device| device.striping().drives).expect("there are some");
         let tables = tables.map(|config| with_storage(config, &storage));
         let mut tested = 0;
         for mut config in
@@ -384,12 +386,12 @@ fn every_core_model_has_samples_and_can_be_configured() {
 }
 
 /// Stalls of an access: for the access itself, its translation and its data.
-fn stalls(core: &mut CoreModel, access: &Access, of: L1TlbMiss, data: Data, mut at: CoreTime) -> [Stall; 3] {
+fn stalls(core: &mut CoreModel, access: &Access, miss: L1TlbMiss, data: Data, mut at: CoreTime) -> [Stall; 3] {
     let mut all = [Stall::default(); 3];
     all[0] = core
         .begin_access(IncomingAccess { access, again: false, has_dependencies: true, branches: Branches::NONE }, at);
     at.now += all[0].sum();
-    all[1] = core.translation_stall(of, at);
+    all[1] = core.translation_stall(miss, at);
     at.now += all[1].sum();
     all[2] = core.data_stall(data, at);
     all
@@ -420,7 +422,7 @@ fn every_core_model_stalls_at_most_for_the_given_latency() {
             let access = Access { gap, maker: Maker::after(rng.below(20)), ..Access::new(kind, 0, 8) };
             let page =
                 Translation::new(MachineAddr(rng.below(8) << 21), PageSize::ALL[rng.below(2) as usize], true, true);
-            let of = L1TlbMiss {
+            let miss = L1TlbMiss {
                 look_up: Cycles(7),
                 walk: Cycles(rng.below(300)),
                 page: (rng.below(3) > 0).then_some(page),
@@ -428,15 +430,15 @@ fn every_core_model_stalls_at_most_for_the_given_latency() {
             };
             let (latency, line) = (L1_LATENCY + Cycles(rng.below(300)), rng.below(100));
             let data = || Data { latency, line, traffic: None };
-            let said = stalls(&mut core, &access, of, data(), at);
-            assert_eq!(said, stalls(&mut again, &access, of, data(), at), "{config:?}: it follows from the calls");
+            let said = stalls(&mut core, &access, miss, data(), at);
+            assert_eq!(said, stalls(&mut again, &access, miss, data(), at), "{config:?}: it follows from the calls");
             if n == 1000 {
                 copied = Some(core.clone());
             } else if let Some(copy) = &mut copied {
-                assert_eq!(stalls(copy, &access, of, data(), at), said, "{config:?}: a copy says the same");
+                assert_eq!(stalls(copy, &access, miss, data(), at), said, "{config:?}: a copy says the same");
             }
             let stall: Cycles = said.iter().map(|stall| stall.sum()).sum();
-            (told, stalled) = (told + of.look_up + of.walk + latency, stalled + stall);
+            (told, stalled) = (told + miss.look_up + miss.walk + latency, stalled + stall);
             assert!(stalled <= told, "{config:?}: {stalled:?} stalled for {told:?}");
             let instructions = at.instructions + u64::from(gap);
             let base = core.base_cycles(instructions) - core.base_cycles(at.instructions);
@@ -463,8 +465,8 @@ fn every_prefetcher_runs_programs() {
     for level in CacheLevel::ALL {
         for sample in LevelPrefetchConfig::samples(level) {
             let mut config = system("nested-radix-2m-cold");
-            let of = &mut config.machine.prefetch;
-            *[&mut of.l1, &mut of.l2, &mut of.l3][level as usize] = sample;
+            let prefetch = &mut config.machine.prefetch;
+            *[&mut prefetch.l1, &mut prefetch.l2, &mut prefetch.l3][level as usize] = sample;
             check(&config, 2);
         }
     }

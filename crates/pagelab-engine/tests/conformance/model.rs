@@ -111,8 +111,8 @@ impl Lab {
 
     /// Clears the word of a larger page than the one to be mapped.
     fn clear_above(&mut self, vpn: u64, size: PageSize) {
-        if let Some((first, of, _)) = self.word_over(vpn).filter(|&(_, of, _)| of > size) {
-            self.table.set_word(&mut self.mem, va(first), of, 0);
+        if let Some((first, larger, _)) = self.word_over(vpn).filter(|&(_, larger, _)| larger > size) {
+            self.table.set_word(&mut self.mem, va(first), larger, 0);
             self.words.remove(&first);
         }
     }
@@ -232,7 +232,7 @@ impl Lab {
     fn set_word(&mut self, vpn: u64, size: PageSize) {
         let first = vpn & !(pages_of(size) - 1);
         let word = [0, 1 + self.rng.below((1 << WORD_BITS) - 1)][self.rng.below(2) as usize];
-        let own = self.words.get(&first).is_some_and(|&(of, _)| of == size);
+        let own = self.words.get(&first).is_some_and(|&(word_size, _)| word_size == size);
         if !self.is_free(first, size) && !own {
             return;
         }

@@ -60,9 +60,9 @@ fn space(simulation: &Simulation) -> SpaceId {
 fn armed(simulation: &Simulation, space: SpaceId, pages: u64) -> (usize, Option<bool>) {
     let range = VaRange { start: VirtAddr(BASE), end: VirtAddr(BASE + pages * PAGE) };
     let words = simulation.kernels.os.layers[LayerId(0)].words(space.index, range);
-    let first = words.first().map(|of| match of.word {
+    let first = words.first().map(|entry| match entry.word {
         EntryWord::Armed(armed) => armed.writable,
-        EntryWord::Swap(_) | EntryWord::Stored(_) => panic!("{of:?}"),
+        EntryWord::Swap(_) | EntryWord::Stored(_) => panic!("{entry:?}"),
     });
     (words.len(), first)
 }
@@ -153,7 +153,10 @@ fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
     assert_eq!((kept > 900, none), (true, None), "{kept} frames");
     let (hits, kept, wanted) = ran(4, 60_000);
     assert!(hits + 100 > all, "{hits} of {all}");
-    assert!(kept < 80 && wanted.is_some_and(|of| (16..=64).contains(&(of - 3 * 4))), "{kept} kept, {wanted:?} wanted");
+    assert!(
+        kept < 80 && wanted.is_some_and(|frames| (16..=64).contains(&(frames - 3 * 4))),
+        "{kept} kept, {wanted:?} wanted"
+    );
     // More than the maximum.
     let (all, ..) = ran(0, 2000);
     let (hits, _, wanted) = ran(4, 2000);
@@ -368,9 +371,9 @@ fn entries_move_as_armed_only_while_their_process_is_served() {
         let SpaceId { layer, index } = space(&simulation);
         let layer = &mut simulation.kernels.os.layers[layer];
         layer.drop_words(KernelContext::BOOT, index, pages(ELSEWHERE));
-        let Some(EngineState::Mfoe(of)) = &mut layer.mechanisms.engine else { panic!("the layer has an engine") };
+        let Some(EngineState::Mfoe(mfoe)) = &mut layer.mechanisms.engine else { panic!("the layer has an engine") };
         if stopped {
-            assert!(of.stop(ArmingJob { space: index, range: VaRange::ALL, arm: false }));
+            assert!(mfoe.stop(ArmingJob { space: index, range: VaRange::ALL, arm: false }));
         }
         layer
             .move_words(KernelContext::BOOT, index, pages(BASE), VirtAddr(ELSEWHERE))

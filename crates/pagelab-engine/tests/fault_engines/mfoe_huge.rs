@@ -63,7 +63,7 @@ fn space(simulation: &Simulation) -> SpaceId {
 fn armed(simulation: &Simulation, space: SpaceId, start: u64, bytes: u64) -> (usize, usize) {
     let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + bytes) };
     let words = simulation.kernels.os.layers[LayerId(0)].words(space.index, range);
-    let of_size = |size| words.iter().filter(|of| of.size == size).count();
+    let of_size = |size| words.iter().filter(|entry| entry.size == size).count();
     (of_size(PageSize::Size2M), of_size(PageSize::Size4K))
 }
 

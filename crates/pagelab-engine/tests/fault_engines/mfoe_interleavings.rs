@@ -127,12 +127,12 @@ impl Race {
         let cpus: Vec<usize> = (0..actors.len()).collect();
         let (simulation, _) = run(&config(system, &set), script.finish(), &cpus);
         let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
-        let of = |name: &str| {
+        let threads_named = |name: &str| {
             let is_named = |thread: &String| thread.starts_with(name);
             let threads: Vec<String> = simulation.kernels.threads.iter().map(|thread| format!("{thread:?}")).collect();
             (0..threads.len()).filter(|&n| is_named(&threads[n])).collect::<Vec<_>>()
         };
-        let (arming, refills) = (of("Arming")[0], of("Refill"));
+        let (arming, refills) = (threads_named("Arming")[0], threads_named("Refill"));
         let mut race = Self { simulation, space, arming, refills, before: Counted::default(), page: size.bytes() };
         for cpu in &mut race.simulation.scheduler.cpus {
             cpu.state = CpuState::Ready;
@@ -178,9 +178,9 @@ impl Race {
     }
 
     fn counted(&self) -> Counted {
-        let of = self.mfoe();
-        let mut all = Counted { raced: of.counters.raced, ..Counted::default() };
-        for counters in of.page_sizes().iter().map(|&size| &of.ready(size).counters) {
+        let mfoe = self.mfoe();
+        let mut all = Counted { raced: mfoe.counters.raced, ..Counted::default() };
+        for counters in mfoe.page_sizes().iter().map(|&size| &mfoe.ready(size).counters) {
             all.hits += counters.hits;
             all.accounted += counters.accounted;
             all.accounted_by_calls += counters.accounted_by_calls;
@@ -199,18 +199,18 @@ impl Race {
     }
 
     fn begin(&mut self, cpu: CpuId, actor: Actor) {
-        let of = &mut self.simulation;
+        let simulation = &mut self.simulation;
         let thread = match actor {
             Touch { page, intent } => {
                 // The first CPU touches another part of a 2 MiB page than the others.
                 let part = if self.page > PAGE && cpu.0 == 0 { 17 * PAGE } else { 0 };
                 let va = VirtAddr(BASE + page * self.page + part);
-                return of.raise(cpu, &PageFault { space: self.space, va, intent, reached: None });
+                return simulation.raise(cpu, &PageFault { space: self.space, va, intent, reached: None });
             }
             Refill { table } => self.refills[table as usize],
             Arm => self.arming,
             Disarm => {
-                let Some(EngineState::Mfoe(mfoe)) = &mut of.kernels.os.layers[LAYER].mechanisms.engine else {
+                let Some(EngineState::Mfoe(mfoe)) = &mut simulation.kernels.os.layers[LAYER].mechanisms.engine else {
                     unreachable!("it is there")
                 };
                 let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 47) };
@@ -219,7 +219,7 @@ impl Race {
             }
             Unmap { .. } | UnmapElsewhere | Exit => unreachable!("it is one step"),
         };
-        of.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
+        simulation.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
 
     fn refill(&self, actor: Actor) -> usize {
@@ -228,10 +228,10 @@ impl Race {
     }
 
     fn mfoe(&self) -> &Mfoe {
-        let Some(EngineState::Mfoe(of)) = &self.simulation.kernels.os.layers[LAYER].mechanisms.engine else {
+        let Some(EngineState::Mfoe(mfoe)) = &self.simulation.kernels.os.layers[LAYER].mechanisms.engine else {
             unreachable!("the system has it")
         };
-        of
+        mfoe
     }
 
     /// Mapped pages of the mapping.
@@ -250,7 +250,7 @@ impl explore::Race for Race {
     }
 
     fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
-        let of = &mut self.simulation;
+        let simulation = &mut self.simulation;
         let call = match actor {
             Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * self.page, len: pages * self.page }),
             UnmapElsewhere => Some(EventKind::Munmap { addr: BASE + (1 << 30), len: PAGE }),
@@ -258,23 +258,23 @@ impl explore::Race for Race {
             Touch { .. } | Refill { .. } | Arm | Disarm => None,
         };
         if let Some(kind) = call {
-            if !of.may_carry_out(cpu, self.space, &kind) {
+            if !simulation.may_carry_out(cpu, self.space, &kind) {
                 return false;
             }
             if actor == Exit {
-                of.kernels.os.drop_mappings(CpuId(0), self.space).expect("there is memory");
+                simulation.kernels.os.drop_mappings(CpuId(0), self.space).expect("there is memory");
             } else {
-                of.change_mappings(cpu, self.space, &kind).expect("there is memory");
+                simulation.change_mappings(cpu, self.space, &kind).expect("there is memory");
             }
             return true;
         }
-        if of.scheduler.cpus[cpu].task.stack.is_empty() {
+        if simulation.scheduler.cpus[cpu].task.stack.is_empty() {
             self.begin(cpu, actor);
         }
         loop {
             assert!(self.simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
-            let of = &self.simulation;
-            let Some(entry) = of.scheduler.cpus[cpu].task.stack.last() else { return true };
+            let simulation = &self.simulation;
+            let Some(entry) = simulation.scheduler.cpus[cpu].task.stack.last() else { return true };
             let visible = match &entry.activity {
                 Activity::Fault(fault) => {
                     use Stage::{Allocation, Install, Lookup, Walk};
@@ -284,7 +284,7 @@ impl explore::Race for Race {
                 Activity::Kernel { .. } => {
                     let thread = format!(
                         "{:?}",
-                        of.kernels.threads.get(if matches!(actor, Arm | Disarm) {
+                        simulation.kernels.threads.get(if matches!(actor, Arm | Disarm) {
                             self.arming
                         } else {
                             self.refill(actor)
@@ -294,7 +294,7 @@ impl explore::Race for Race {
                 }
                 Activity::Populate(_) | Activity::Sync(_) | Activity::PageOut(_) | Activity::ExitScan(_) => true,
             };
-            if visible || of.scheduler.cpus[cpu].state != CpuState::Ready {
+            if visible || simulation.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;
             }
         }
@@ -378,7 +378,7 @@ fn an_unmapped_page_stays_unmapped_and_is_accounted_for_once() {
     let count = explore(&[unmap, Refill { table: 0 }], &|race| {
         assert!(race.mapped().is_empty());
         let (now, before) = (race.counted(), race.before);
-        let accounted = |of: Counted| of.accounted + of.accounted_by_calls;
+        let accounted = |counted: Counted| counted.accounted + counted.accounted_by_calls;
         assert_eq!(accounted(now) - accounted(before), WRITTEN);
     });
     assert!(count >= 4, "{count} schedules");

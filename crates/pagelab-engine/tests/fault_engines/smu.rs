@@ -69,7 +69,7 @@ fn spaces(simulation: &Simulation) -> Vec<SpaceId> {
 fn stored(simulation: &Simulation, space: SpaceId, start: u64, pages: u64) -> usize {
     let range = VaRange { start: VirtAddr(start), end: VirtAddr(start + pages * PAGE) };
     let words = simulation.kernels.os.layers[space.layer].words(space.index, range);
-    words.iter().filter(|of| matches!(of.word, EntryWord::Stored(_))).count()
+    words.iter().filter(|entry| matches!(entry.word, EntryWord::Stored(_))).count()
 }
 
 /// Checks that marks of leaves agree with the engine's records.

@@ -129,7 +129,8 @@ impl Race {
         let (simulation, _) = run(&config("hwdp", &set), script.finish(), &cpus);
         let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
         let named: Vec<String> = simulation.kernels.threads.iter().map(|thread| format!("{thread:?}")).collect();
-        let number = |name: &str| named.iter().position(|of| of.starts_with(name)).expect("there is such a thread");
+        let number =
+            |name: &str| named.iter().position(|thread| thread.starts_with(name)).expect("there is such a thread");
         let threads = ["Kpted", "Kpoold", "Kswapd"].map(|name| (name, number(name))).into();
         let mut race = Self { simulation, space, threads, scan_steps: 0, before: SmuCounters::default() };
         for cpu in &mut race.simulation.scheduler.cpus {
@@ -185,7 +186,7 @@ impl Race {
             }
             Unmap { .. } | Truncate { .. } | Relocate { .. } | Share | Rearm | Exit => unreachable!("it is one step"),
         };
-        let thread = self.threads.iter().find(|(of, _)| *of == name).expect("it is listed").1;
+        let thread = self.threads.iter().find(|(other, _)| *other == name).expect("it is listed").1;
         self.simulation.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: LAYER });
     }
 
@@ -202,9 +203,9 @@ impl Race {
             let table = &mut layer.spaces[self.space.index].table;
             let mut list = pagelab_engine::page_table::WalkList::new();
             table.walk(&layer.memory.contents, va, &mut list);
-            let pagelab_engine::page_table::Leaf::Present(of) = list.leaf else { unreachable!("it is recorded") };
-            assert!(Translation::from_mapping(&of).writable());
-            let flags = pagelab_engine::page_table::PteFlags { dirty: true, ..of.flags };
+            let pagelab_engine::page_table::Leaf::Present(mapping) = list.leaf else { unreachable!("it is recorded") };
+            assert!(Translation::from_mapping(&mapping).writable());
+            let flags = pagelab_engine::page_table::PteFlags { dirty: true, ..mapping.flags };
             table.set_flags(&mut layer.memory.contents, va, flags);
         }
     }
@@ -247,29 +248,29 @@ impl explore::Race for Race {
             }
             Touch { .. } | Kpted | Kpoold | Reclaim | Sync => None,
         };
-        let of = &mut self.simulation;
+        let simulation = &mut self.simulation;
         if let Some(kind) = call {
-            if !of.may_carry_out(cpu, self.space, &kind) {
+            if !simulation.may_carry_out(cpu, self.space, &kind) {
                 return false;
             }
             if let Truncate { .. } | Relocate { .. } = actor {
-                of.change_file(cpu, self.space.layer, &kind).expect("there is memory");
+                simulation.change_file(cpu, self.space.layer, &kind).expect("there is memory");
                 return true;
             }
             if actor == Exit {
-                of.kernels.os.drop_mappings(CpuId(0), self.space).expect("there is memory");
+                simulation.kernels.os.drop_mappings(CpuId(0), self.space).expect("there is memory");
             } else {
-                of.change_mappings(cpu, self.space, &kind).expect("there is memory");
+                simulation.change_mappings(cpu, self.space, &kind).expect("there is memory");
             }
             if actor == Rearm {
                 let again = EventKind::Mprotect { addr: BASE, len: PAGES * PAGE, prot: Protection::READ_WRITE };
-                of.change_mappings(cpu, self.space, &again).expect("there is memory");
+                simulation.change_mappings(cpu, self.space, &again).expect("there is memory");
             }
             return true;
         }
         if actor == Reclaim {
             self.scan_steps += 1;
-            let reclaim = of.kernels.os.layers[LAYER].memory.reclaim.as_mut().expect("there is storage");
+            let reclaim = simulation.kernels.os.layers[LAYER].memory.reclaim.as_mut().expect("there is storage");
             reclaim.marks.high = if self.scan_steps < SCAN_STEPS { u64::MAX } else { 0 };
         }
         if self.simulation.scheduler.cpus[cpu].task.stack.is_empty() {
@@ -322,7 +323,7 @@ fn explore(begin: &Race, actors: &[Actor], finish: &dyn Fn(&Race)) -> usize {
 fn misses_on_a_page_read_it_once() {
     let begin = Race::new(2, 2, 2);
     let count = explore(&begin, &[load(ABSENT), store(ABSENT)], &|race| {
-        assert_eq!((race.counted(|of| of.mapped), race.counted(|of| of.gone)), (1, 0));
+        assert_eq!((race.counted(|counters| counters.mapped), race.counted(|counters| counters.gone)), (1, 0));
         assert!(race.mapped().contains(&ABSENT));
     });
     assert!(count > 10, "{count} schedules");
@@ -333,8 +334,8 @@ fn with_one_register_misses_take_turns() {
     let begin = Race::new(2, 2, 1);
     let full = RefCell::new(BTreeSet::new());
     let count = explore(&begin, &[load(ABSENT), store(ABSENT + 1)], &|race| {
-        assert_eq!(race.counted(|of| of.mapped), 2);
-        full.borrow_mut().insert(race.counted(|of| of.full));
+        assert_eq!(race.counted(|counters| counters.mapped), 2);
+        full.borrow_mut().insert(race.counted(|counters| counters.full));
     });
     assert!(count > 10, "{count} schedules");
     assert_eq!(
@@ -356,8 +357,8 @@ fn units_of_two_sockets_do_not_wait_for_each_other() {
     for (other, most) in [(ABSENT - 1, 0), (ABSENT + 2, 1)] {
         let full = RefCell::new(BTreeSet::new());
         let count = explore(&begin, &[load(ABSENT), store(other)], &|race| {
-            assert_eq!(race.counted(|of| of.mapped), 2);
-            full.borrow_mut().insert(race.counted(|of| of.full));
+            assert_eq!(race.counted(|counters| counters.mapped), 2);
+            full.borrow_mut().insert(race.counted(|counters| counters.full));
             read_all(race);
         });
         assert!(count > 10, "{count} schedules");
@@ -378,7 +379,7 @@ fn one_of_two_misses_gets_the_last_free_page() {
     let begin = Race::new(2, 1, 2);
     let majors = begin.simulation.kernels.os.faults[LAYER].major;
     let count = explore(&begin, &[load(ABSENT), load(ABSENT + 1)], &|race| {
-        assert_eq!((race.counted(|of| of.mapped), race.counted(|of| of.empty)), (1, 1));
+        assert_eq!((race.counted(|counters| counters.mapped), race.counted(|counters| counters.empty)), (1, 1));
         assert_eq!(race.simulation.kernels.os.faults[LAYER].major - majors, 1, "the kernel reads the other one");
         assert!([ABSENT, ABSENT + 1].iter().all(|page| race.mapped().contains(page)));
     });

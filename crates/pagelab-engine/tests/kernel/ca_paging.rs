@@ -175,7 +175,7 @@ fn without_large_free_blocks_pages_are_placed_in_the_ordinary_way() {
 
 #[test]
 fn contiguity_ranks_the_placement_policies() {
-    let of = |placement: &str| {
+    let contiguity = |placement: &str| {
         let mut script = ScriptWriter::new();
         [BASE, OTHER].into_iter().for_each(|addr| script.mmap(0, addr, 64 * 4096));
         // In steps of three pages, like hash tables and heaps.
@@ -188,10 +188,10 @@ fn contiguity_ranks_the_placement_policies() {
         ["groups", "pte_lines", "full_groups", "contiguous_groups"]
             .map(|what| stats.values[&format!("layer.native.contiguity.{what}")])
     };
-    let [groups, lines, full, contiguous] = of("order0");
+    let [groups, lines, full, contiguous] = contiguity("order0");
     assert_eq!([groups, full, contiguous], [12, 12, 0]);
     assert!(lines >= 2 * groups, "{lines} lines");
-    assert_eq!(of("ptemagnet"), [12; 4]);
-    assert_eq!(of("ca-paging"), [12; 4]);
-    assert_eq!(of("eager"), [16; 4], "what is never touched too");
+    assert_eq!(contiguity("ptemagnet"), [12; 4]);
+    assert_eq!(contiguity("ca-paging"), [12; 4]);
+    assert_eq!(contiguity("eager"), [16; 4], "what is never touched too");
 }

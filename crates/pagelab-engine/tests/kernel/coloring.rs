@@ -24,7 +24,7 @@ fn pages_have_frames_of_their_colour_while_there_are_blocks() {
     let blocks = (taken + layer.mechanisms.placement.held_frames()) / 16;
     assert_eq!(taken + layer.mechanisms.placement.held_frames(), blocks * 16);
     let measures = layer.mechanisms.placement.measures();
-    let of = |name: &str| measures.iter().find(|of| of.name == name).unwrap().value;
-    assert_eq!([of("coloring.taken"), of("coloring.blocks")], [taken, blocks]);
-    assert_eq!(of("coloring.kept_bytes"), (blocks * 16 - taken) * FRAME_BYTES);
+    let value = |name: &str| measures.iter().find(|measure| measure.name == name).unwrap().value;
+    assert_eq!([value("coloring.taken"), value("coloring.blocks")], [taken, blocks]);
+    assert_eq!(value("coloring.kept_bytes"), (blocks * 16 - taken) * FRAME_BYTES);
 }

@@ -27,10 +27,10 @@ fn references(system: &str, set: &[&str]) -> (Vec<PhysAddr>, Vec<Ref>, usize) {
     let (mut simulation, _) = run(&config(system, set), script.finish(), &[0]);
     let space = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
     let (layer, va) = (&simulation.kernels.os.layers[0], VirtAddr(BASE + 5 * 4096));
-    let of = &layer.spaces[space.index];
+    let address_space = &layer.spaces[space.index];
     let mut list = WalkList::new();
-    of.table.walk(&layer.memory.contents, va, &mut list);
-    let way: Vec<_> = std::iter::once(of.lock_line()).chain(list.refs().iter().map(|r| r.addr)).collect();
+    address_space.table.walk(&layer.memory.contents, va, &mut list);
+    let way: Vec<_> = std::iter::once(address_space.lock_line()).chain(list.refs().iter().map(|r| r.addr)).collect();
     let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached: None }, CpuId(0));
     let mut step = Step::default();
     loop {

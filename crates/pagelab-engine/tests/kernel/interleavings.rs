@@ -138,10 +138,10 @@ impl explore::Race for Race {
     fn step(&mut self, cpu: CpuId, actor: Actor) -> bool {
         let fault =
             |space, page: u64, intent| PageFault { space, va: VirtAddr(BASE + page * PAGE), intent, reached: None };
-        let (of, parent, steps) = (&mut self.simulation, self.parent, &mut self.steps[cpu.index()]);
-        let change = |of: &mut Simulation, kind: &EventKind| {
-            of.may_carry_out(cpu, parent, kind)
-                && of.change_mappings(cpu, parent, kind).map(|()| true).expect("there is memory")
+        let (simulation, parent, steps) = (&mut self.simulation, self.parent, &mut self.steps[cpu.index()]);
+        let change = |simulation: &mut Simulation, kind: &EventKind| {
+            simulation.may_carry_out(cpu, parent, kind)
+                && simulation.change_mappings(cpu, parent, kind).map(|()| true).expect("there is memory")
         };
         let activity = match actor {
             Actor::Fault { page, intent } => Activity::Fault(Fault::new(&fault(parent, page, intent), cpu)),
@@ -149,7 +149,7 @@ impl explore::Race for Race {
             MapAndStore { page } => {
                 if *steps == 0 {
                     let map = crate::common::mmap(BASE + page * PAGE, PAGE, Protection::READ_WRITE);
-                    *steps = u32::from(change(of, &map));
+                    *steps = u32::from(change(simulation, &map));
                     return false;
                 }
                 Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu))
@@ -157,27 +157,28 @@ impl explore::Race for Race {
             Grow { page } => Activity::Fault(Fault::new(&fault(parent, page, Intent::Store), cpu)),
             Reclaim => Activity::Kernel { thread: self.kswapd, layer: parent.layer },
             Unmap { page, pages } => {
-                return change(of, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
+                return change(simulation, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
             }
             Protect { page, pages } => {
                 let prot = Protection { read: true, ..Protection::default() };
-                return change(of, &EventKind::Mprotect { addr: BASE + page * PAGE, len: pages * PAGE, prot });
+                return change(simulation, &EventKind::Mprotect { addr: BASE + page * PAGE, len: pages * PAGE, prot });
             }
             Fork => {
-                let may = of.may_carry_out(cpu, parent, &EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
-                return may && of.fork(cpu, parent, self.child).map(|()| true).expect("there is memory");
+                let may =
+                    simulation.may_carry_out(cpu, parent, &EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+                return may && simulation.fork(cpu, parent, self.child).map(|()| true).expect("there is memory");
             }
         };
         *steps += 1;
-        if of.scheduler.cpus[cpu].task.stack.is_empty() {
-            of.scheduler.cpus[cpu].begin(activity);
+        if simulation.scheduler.cpus[cpu].task.stack.is_empty() {
+            simulation.scheduler.cpus[cpu].begin(activity);
         }
         loop {
-            assert!(of.step(cpu).expect("there is memory"), "a CPU that can go on does");
-            match of.scheduler.cpus[cpu].task.stack.last() {
+            assert!(simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
+            match simulation.scheduler.cpus[cpu].task.stack.last() {
                 None => return true,
                 Some(_) if matches!(actor, Reclaim) => return *steps == 2,
-                Some(_) if of.scheduler.cpus[cpu].state != CpuState::Ready => return false,
+                Some(_) if simulation.scheduler.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
                     use Stage::{Allocation, Install, Lookup, Return, Walk};
                     if let Activity::Fault(fault) = &frame.activity
@@ -369,7 +370,8 @@ fn explore_group(actors: &[Actor], set: &[&str], group: [u64; 2]) -> usize {
             pages.first().map(|page| page.mapping.pfn.0)
         };
         let measures = layer.mechanisms.placement.measures();
-        let ended: u64 = measures.iter().filter(|of| of.name.contains(".ended.")).map(|of| of.value).sum();
+        let ended: u64 =
+            measures.iter().filter(|measure| measure.name.contains(".ended.")).map(|measure| measure.value).sum();
         if let ([Some(first), Some(second)], 0) = (group.map(frame), ended) {
             assert_eq!(second - first, group[1] - group[0], "{actors:?}");
         }
@@ -421,7 +423,7 @@ fn faults_in_one_mapping_share_its_place() {
         let frames = layer.mapped(race.child.index, VirtAddr(BASE + 8 * PAGE), VirtAddr(BASE + 10 * PAGE));
         assert_eq!(frames[1].mapping.pfn.0, frames[0].mapping.pfn.0 + 1);
         let measures = layer.mechanisms.placement.measures();
-        let count = |name: &str| measures.iter().find(|of| of.name == name).expect("it is counted").value;
+        let count = |name: &str| measures.iter().find(|measure| measure.name == name).expect("it is counted").value;
         let [placed, again, misses] =
             ["placed", "placed_again", "misses"].map(|name| count(&format!("ca_paging.{name}")));
         assert_eq!((placed, again, misses), (2, 0, 0), "one of them chooses");

@@ -45,17 +45,17 @@ fn a_co_runner_restarts_until_the_main_source_ends() {
         run_beside(&config, vec![(main_source(), &[0])], co_runner("seq:size=64KiB,passes=1", &[2]));
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
-    let of = |name: &str| stats.values[name];
-    assert!(of("co_runner.completed") > 10, "{}", of("co_runner.completed"));
+    let value = |name: &str| stats.values[name];
+    assert!(value("co_runner.completed") > 10, "{}", value("co_runner.completed"));
     // At most one step of the co-runner follows the end.
-    assert!(of("elapsed_cycles") - of("main.elapsed_cycles") < 20_000);
-    assert_eq!(of("main.cycles"), of("main.elapsed_cycles"), "the main source has its CPU to itself");
+    assert!(value("elapsed_cycles") - value("main.elapsed_cycles") < 20_000);
+    assert_eq!(value("main.cycles"), value("main.elapsed_cycles"), "the main source has its CPU to itself");
     for name in ["cycles.base", "walk.count", "fault.minor.count"] {
-        assert_eq!(of(&format!("main.{name}")), alone.values[name], "{name}");
+        assert_eq!(value(&format!("main.{name}")), alone.values[name], "{name}");
     }
     assert_eq!(simulation.programs.inputs.len(), 2);
     // One page fault per page, and per page table, in each run of 16 pages.
-    assert!(of("co_runner.fault.minor.count") >= 16 * of("co_runner.completed"));
+    assert!(value("co_runner.fault.minor.count") >= 16 * value("co_runner.completed"));
 }
 
 #[test]
@@ -65,16 +65,16 @@ fn sources_that_share_a_cpu_are_charged_for_their_own_time() {
     let (simulation, stats) = run_beside(&config, vec![(main_source(), &[0])], co_runner("chase:size=1MiB", &[0]));
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
-    let of = |name: &str| stats.values[name];
+    let value = |name: &str| stats.values[name];
     // Each switch rounds off part of a cycle.
-    let base = of("main.cycles.base").abs_diff(alone.values["cycles.base"]);
-    assert!(base <= of("context_switches"), "{base}");
-    assert_eq!(of("main.fault.minor.count"), alone.values["fault.minor.count"]);
-    assert_eq!(of("main.cycles") + of("co_runner.cycles"), of("cycles"));
+    let base = value("main.cycles.base").abs_diff(alone.values["cycles.base"]);
+    assert!(base <= value("context_switches"), "{base}");
+    assert_eq!(value("main.fault.minor.count"), alone.values["fault.minor.count"]);
+    assert_eq!(value("main.cycles") + value("co_runner.cycles"), value("cycles"));
     // Slices alternate and have equal length, except the slices in which a process ends.
-    let cut_slices = of("co_runner.completed") + 1;
-    assert!(of("main.cycles").abs_diff(of("co_runner.cycles")) < 100_000 * cut_slices + of("cycles") / 100);
-    assert!(of("main.walk.count") > alone.values["walk.count"], "the co-runner takes entries of its TLBs");
+    let cut_slices = value("co_runner.completed") + 1;
+    assert!(value("main.cycles").abs_diff(value("co_runner.cycles")) < 100_000 * cut_slices + value("cycles") / 100);
+    assert!(value("main.walk.count") > alone.values["walk.count"], "the co-runner takes entries of its TLBs");
     assert_eq!(simulation.scheduler.cpus[0].lanes.len(), 1, "the main source has gone");
 }
 
@@ -84,11 +84,11 @@ fn main_sources_have_separate_statistics() {
     let sources = vec![(main_source(), &[0][..]), (main_source(), &[2][..])];
     let (_, stats) = run_beside(&config, sources, BackgroundLoad::default());
     assert_all_is_on_an_account(&stats);
-    let of = |name: &str| stats.values[name];
-    assert_eq!(of("source.0.cycles") + of("source.1.cycles"), of("main.cycles"));
-    assert_eq!(of("source.0.walk.count") + of("source.1.walk.count"), of("walk.count"));
-    assert_eq!(of("source.0.cycles.base"), of("source.1.cycles.base"));
-    assert_eq!(of("main.elapsed_cycles"), of("elapsed_cycles"));
+    let value = |name: &str| stats.values[name];
+    assert_eq!(value("source.0.cycles") + value("source.1.cycles"), value("main.cycles"));
+    assert_eq!(value("source.0.walk.count") + value("source.1.walk.count"), value("walk.count"));
+    assert_eq!(value("source.0.cycles.base"), value("source.1.cycles.base"));
+    assert_eq!(value("main.elapsed_cycles"), value("elapsed_cycles"));
 }
 
 #[test]
@@ -109,20 +109,21 @@ fn walks_and_faults_of_two_layers_are_on_accounts() {
     let (_, stats) = run_beside(&config, mains.into(), beside);
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
-    let of = |name: &str| stats.values[name];
-    assert!(of("kthread.runs") > 0 && of("kthread.walk.kernel.count") > 0, "kswapd's own walks");
+    let value = |name: &str| stats.values[name];
+    assert!(value("kthread.runs") > 0 && value("kthread.walk.kernel.count") > 0, "kswapd's own walks");
     for source in ["source.0", "source.1", "co_runner.0", "co_runner.1"] {
-        let of = |name: &str| of(&format!("{source}.{name}"));
+        let source_value = |name: &str| value(&format!("{source}.{name}"));
         let refs = |layer: &str| {
             (1..=4)
                 .filter_map(|level| stats.values.get(&format!("{source}.walk.layer.{layer}.level{level}.refs")))
                 .sum::<u64>()
         };
         assert!(refs("guest") > 0 && refs("host") > 0, "{source}");
-        assert_eq!(refs("guest") + refs("host"), of("walk.refs"), "{source}");
-        let places = ["l1", "l2", "l3", "dram", "remote", "uncached"].map(|place| of(&format!("walk.refs.{place}")));
-        assert_eq!(places.iter().sum::<u64>(), of("walk.refs"), "{source}");
-        assert!(of("layer.guest.fault.stage.zeroing.cycles") > 0, "{source}");
+        assert_eq!(refs("guest") + refs("host"), source_value("walk.refs"), "{source}");
+        let places =
+            ["l1", "l2", "l3", "dram", "remote", "uncached"].map(|place| source_value(&format!("walk.refs.{place}")));
+        assert_eq!(places.iter().sum::<u64>(), source_value("walk.refs"), "{source}");
+        assert!(source_value("layer.guest.fault.stage.zeroing.cycles") > 0, "{source}");
     }
 }
 
@@ -145,12 +146,12 @@ fn counting_starts_at_the_exact_access_and_earlier_costs_are_on_accounts() {
     for set in [&[][..], &["kernel.quantum_cycles=50000"], &["engine.sync_quantum_cycles=100"]] {
         for (warm_up, touches) in [(2048, 0), (2047, 1), (2040, 8)] {
             let result = run(warm_up, set);
-            let of = |name: &str| result.stats[name];
-            assert_eq!(of("main.fault.minor.count"), touches, "{warm_up} {set:?}");
+            let value = |name: &str| result.stats[name];
+            assert_eq!(value("main.fault.minor.count"), touches, "{warm_up} {set:?}");
             for name in ["walk.count", "walk.refs", "walk.kernel.count", "fault.minor.count", "cycles.base"] {
                 let sum = ["main", "co_runner", "kthread"]
                     .map(|who| result.stats.get(&format!("{who}.{name}")).unwrap_or(&0));
-                assert_eq!(sum.into_iter().sum::<u64>(), of(name), "{name} {warm_up} {set:?}");
+                assert_eq!(sum.into_iter().sum::<u64>(), value(name), "{name} {warm_up} {set:?}");
             }
             let parts = result.windows.iter().map(|part| part["main.fault.minor.count"]);
             assert_eq!(parts.collect::<Vec<_>>(), [touches, 0, 0]);
@@ -161,15 +162,15 @@ fn counting_starts_at_the_exact_access_and_earlier_costs_are_on_accounts() {
 #[test]
 fn stages_of_faults_are_reported_by_layer() {
     let stats = run_workload(&config("nested-radix-cold", &[]), MAIN);
-    let of = |name: &str| stats.values[name];
+    let value = |name: &str| stats.values[name];
     for stage in ["entry", "allocation", "zeroing"] {
-        let by_layer = ["guest", "host"].map(|layer| of(&format!("layer.{layer}.fault.stage.{stage}.cycles")));
+        let by_layer = ["guest", "host"].map(|layer| value(&format!("layer.{layer}.fault.stage.{stage}.cycles")));
         assert!(by_layer.iter().all(|&cycles| cycles > 0));
-        assert_eq!(by_layer.iter().sum::<u64>(), of(&format!("fault.stage.{stage}.cycles")));
+        assert_eq!(by_layer.iter().sum::<u64>(), value(&format!("fault.stage.{stage}.cycles")));
     }
     // Handlers of the host alone have separate counters already.
     let stages = stats.values.iter().filter(|(name, _)| name.starts_with("layer.host.fault.stage."));
-    assert_eq!(stages.map(|(_, &cycles)| cycles).sum::<u64>(), of("fault.nested.cycles"));
+    assert_eq!(stages.map(|(_, &cycles)| cycles).sum::<u64>(), value("fault.nested.cycles"));
 }
 
 #[test]
@@ -181,17 +182,17 @@ fn arrivals_that_do_not_overlap_take_their_own_run_time() {
     assert_conserved(&stats);
     assert_all_is_on_an_account(&stats);
     assert_frames_conserved(&simulation, &[]);
-    let of = |name: &str| stats.values[name];
+    let value = |name: &str| stats.values[name];
     let sojourns = &simulation.programs.load.sojourns;
-    assert_eq!((sojourns.len(), of("arrivals.count")), (10, 10));
-    assert_eq!(of("arrivals.sojourn.cycles"), sojourns.iter().sum::<Cycles>().0);
-    assert_eq!(of("arrivals.cycles"), sojourns.iter().sum::<Cycles>().0);
+    assert_eq!((sojourns.len(), value("arrivals.count")), (10, 10));
+    assert_eq!(value("arrivals.sojourn.cycles"), sojourns.iter().sum::<Cycles>().0);
+    assert_eq!(value("arrivals.cycles"), sojourns.iter().sum::<Cycles>().0);
     // The last of ten arrives after ten intervals; the rate is rounded.
-    assert!(of("elapsed_cycles").abs_diff(10 * DISTANCE + sojourns[9].0) <= 1);
-    assert_eq!(of("cycles.idle"), of("elapsed_cycles") - of("arrivals.cycles"));
+    assert!(value("elapsed_cycles").abs_diff(10 * DISTANCE + sojourns[9].0) <= 1);
+    assert_eq!(value("cycles.idle"), value("elapsed_cycles") - value("arrivals.cycles"));
     let mut sorted = sojourns.clone();
     sorted.sort_unstable();
-    let percentiles = ["p50", "p99", "max"].map(|name| of(&format!("arrivals.sojourn.{name}_cycles")));
+    let percentiles = ["p50", "p99", "max"].map(|name| value(&format!("arrivals.sojourn.{name}_cycles")));
     assert_eq!(percentiles, [sorted[4], sorted[9], sorted[9]].map(|time| time.0));
 }
 
@@ -218,9 +219,13 @@ fn arrivals_end_with_the_main_source() {
     let beside = every(200_000, None, opener("seq:size=16KiB,passes=1"), &[2]);
     let (_, stats) = run_beside(&config, vec![(main_source(), &[0])], beside);
     assert_all_is_on_an_account(&stats);
-    let of = |name: &str| stats.values[name];
-    let expected = of("main.elapsed_cycles") / 200_000;
-    assert!(expected > 10 && of("arrivals.count").abs_diff(expected) <= 1, "{} of {expected}", of("arrivals.count"));
+    let value = |name: &str| stats.values[name];
+    let expected = value("main.elapsed_cycles") / 200_000;
+    assert!(
+        expected > 10 && value("arrivals.count").abs_diff(expected) <= 1,
+        "{} of {expected}",
+        value("arrivals.count")
+    );
 }
 
 /// A source that counts how many are open.

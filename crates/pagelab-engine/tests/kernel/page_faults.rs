@@ -11,8 +11,8 @@ const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 
 fn seen(system: &str, set: &[&str], sources: Vec<Box<dyn Source>>) -> (Vec<SeenFault>, Statistics) {
-    let of = |(cpu, source)| PlacedSource { source, cpus: vec![cpu], memory_limit: None };
-    let placed = sources.into_iter().enumerate().map(of).collect();
+    let placed = |(cpu, source)| PlacedSource { source, cpus: vec![cpu], memory_limit: None };
+    let placed = sources.into_iter().enumerate().map(placed).collect();
     let mut simulation = Simulation::new(&config(system, set), placed, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.observers.page_faults = Some(PageFaults::default());
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
@@ -28,10 +28,10 @@ fn program(spec: &str) -> Box<dyn Source> {
 fn page_faults_are_one_per_first_touch_and_sum_to_the_fault_cycles() {
     let (faults, stats) = seen("radix", &[], vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]);
     assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
-    assert_eq!(faults.iter().map(|of| of.took.0).sum::<u64>(), stats.values["cycles.fault"]);
-    assert!(faults.is_sorted_by_key(|of| of.at + of.took), "one thread is in one fault at a time");
-    let stores = faults.iter().filter(|of| of.intent == Intent::Store && !of.present);
-    let mut pages: Vec<u64> = stores.map(|of| of.va.0 / PAGE).collect();
+    assert_eq!(faults.iter().map(|fault| fault.took.0).sum::<u64>(), stats.values["cycles.fault"]);
+    assert!(faults.is_sorted_by_key(|fault| fault.at + fault.took), "one thread is in one fault at a time");
+    let stores = faults.iter().filter(|fault| fault.intent == Intent::Store && !fault.present);
+    let mut pages: Vec<u64> = stores.map(|fault| fault.va.0 / PAGE).collect();
     pages.dedup();
     assert_eq!(pages.len(), 1024);
 }
@@ -46,9 +46,9 @@ fn a_copy_on_write_finds_its_page_present_and_a_populated_page_raises_nothing() 
     let child = script.thread(1);
     script.store(child, BASE + PAGE);
     let (faults, stats) = seen("radix", &[], vec![script.finish()]);
-    let of: Vec<_> = faults.iter().map(|of| (of.va.0, of.intent, of.present)).collect();
+    let accesses: Vec<_> = faults.iter().map(|fault| (fault.va.0, fault.intent, fault.present)).collect();
     assert_eq!(
-        of,
+        accesses,
         [(BASE, Intent::Load, false), (BASE + PAGE, Intent::Store, false), (BASE + PAGE, Intent::Store, true),]
     );
     assert_ne!((faults[1].space, faults[1].thread), (faults[2].space, faults[2].thread), "the child's");
@@ -71,8 +71,8 @@ fn page_faults_are_in_order_across_cpus() {
     let spec = "stride:size=4MiB,stride=4KiB,write=1,gap=100";
     let (faults, stats) = seen("radix", &[], vec![program(spec), program(spec)]);
     assert_eq!(faults.len() as u64, stats.values["fault.minor.count"]);
-    assert!(faults.is_sorted_by_key(|of| (of.at, of.cpu.index())));
-    let of_cpu = |cpu| faults.iter().filter(|of| of.cpu.index() == cpu).count();
+    assert!(faults.is_sorted_by_key(|fault| (fault.at, fault.cpu.index())));
+    let of_cpu = |cpu| faults.iter().filter(|fault| fault.cpu.index() == cpu).count();
     assert_eq!((of_cpu(0), of_cpu(1)), (1025, 1025), "each page, and one of code");
 }
 
@@ -110,7 +110,7 @@ fn stages_touch_the_lines_that_the_preset_gives_them_and_no_others() {
 
 #[test]
 fn unstated_cycles_come_from_the_core_and_rounding_is_lost_once() {
-    let of = |set: &[&str]| {
+    let statistics = |set: &[&str]| {
         let set = [&["machine.core.cycles_per_instruction=0.25"], set].concat();
         seen("radix", &set, vec![program("stride:size=4MiB,stride=4KiB,write=1,gap=100")]).1
     };
@@ -119,19 +119,22 @@ fn unstated_cycles_come_from_the_core_and_rounding_is_lost_once() {
             ["fault.cycles", "fault.preset.cycles", "fault.timed.cycles", "fault.instructions", "fault.minor.count"];
         names.map(|name| stats.values[name])
     };
-    let [before, preset_before, none, instructions, faults] = of_fault(&of(&[]));
+    let [before, preset_before, none, instructions, faults] = of_fault(&statistics(&[]));
     assert_eq!(none, 0);
     let stated = 220 + 440;
-    let stats =
-        of(&["kernel.fault.lookup.cycles=core", "kernel.fault.install={\"cycles\":\"core\",\"instructions\":421}"]);
+    let stats = statistics(&[
+        "kernel.fault.lookup.cycles=core",
+        "kernel.fault.install={\"cycles\":\"core\",\"instructions\":421}",
+    ]);
     assert_conserved(&stats);
     let [after, preset, timed, more, _] = of_fault(&stats);
     // 200 and 421 instructions a fault: 621 take 155.25 cycles, and no fault loses the quarter.
     assert_eq!(timed, faults * (200 + 421) / 4);
     assert_eq!((more, preset), (instructions + faults, preset_before - faults * stated));
     assert_eq!(after, before - faults * stated + timed);
-    let [_, with, ..] =
-        of_fault(&of(&["kernel.fault.lookup={\"instructions\":200,\"cycles\":\"core\",\"hardware_cycles\":13}"]));
+    let [_, with, ..] = of_fault(&statistics(&[
+        "kernel.fault.lookup={\"instructions\":200,\"cycles\":\"core\",\"hardware_cycles\":13}",
+    ]));
     assert_eq!(with, preset_before - faults * (220 - 13), "what the processor does comes on top, and is stated");
 }
 

@@ -57,7 +57,7 @@ fn pages_of_a_group_stay_together_in_whatever_order_they_are_touched() {
 
 #[test]
 fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
-    let of = |placement: &str| {
+    let run_with = |placement: &str| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 64 * 4096);
         // Three pages of a group, and one of another.
@@ -66,13 +66,17 @@ fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
         let allocation = ["kernel.fault.allocation.instructions=600", "kernel.fault.allocation.cycles=300"];
         let placement = format!("system.layers.native.placement={placement}");
         let (_, stats) = checked("radix", &[&placement, allocation[0], allocation[1]], script);
-        let of = |name: &str| stats.values[&format!("fault.stage.allocation.{name}")];
-        let lines: u64 = ["l1", "l2", "l3", "remote", "dram"].iter().map(|at| of(&format!("lines.{at}"))).sum();
-        (of("instructions"), stats.values["fault.preset.cycles"], lines)
+        let value = |name: &str| stats.values[&format!("fault.stage.allocation.{name}")];
+        let lines: u64 = ["l1", "l2", "l3", "remote", "dram"].iter().map(|at| value(&format!("lines.{at}"))).sum();
+        (value("instructions"), stats.values["fault.preset.cycles"], lines)
     };
     let traced = |look_up: &str, group: &str| {
-        let path = |of: &str| format!(r#"{{"instructions":{of}}}"#);
-        of(&format!(r#"{{"kind":"ptemagnet","as_traced":{{"look_up":{},"group":{}}}}}"#, path(look_up), path(group)))
+        let path = |numbers: &str| format!(r#"{{"instructions":{numbers}}}"#);
+        run_with(&format!(
+            r#"{{"kind":"ptemagnet","as_traced":{{"look_up":{},"group":{}}}}}"#,
+            path(look_up),
+            path(group)
+        ))
     };
     let nothing = r#"0,"cpu":0,"space":0,"kernel":0"#;
     let (none, cycles, lines) = traced(nothing, nothing);
@@ -84,7 +88,7 @@ fn a_look_up_and_a_group_take_what_a_real_kernel_executes() {
     let touched = traced(r#"0,"cpu":3,"space":2,"kernel":1"#, r#"0,"cpu":5,"space":0,"kernel":7"#);
     assert_eq!(touched, (0, cycles, lines + 3 * (3 + 1) + 4 * 2 + 2 * (5 + 7)));
     // Without locks, the four nodes are half as large, and the three look-ups that find a leaf write one line less.
-    let published = of(r#"{"kind":"ptemagnet"}"#);
+    let published = run_with(r#"{"kind":"ptemagnet"}"#);
     assert_eq!((published.0, published.2), (4 * 60 + 2 * 600, lines + 4 * 64 + 3));
 }
 
@@ -129,7 +133,7 @@ fn a_source_that_does_not_exist_has_no_policy() {
 
 #[test]
 fn contiguity_distinguishes_scattered_from_adjacent_frames() {
-    let of = |set: &[&str], ends: bool| {
+    let contiguity = |set: &[&str], ends: bool| {
         let mut script = ScriptWriter::new();
         let other = BASE + (1 << 30);
         [BASE, other].into_iter().for_each(|addr| script.mmap(0, addr, 64 * 4096));
@@ -147,14 +151,14 @@ fn contiguity_distinguishes_scattered_from_adjacent_frames() {
             .map(|what| stats.values[&format!("layer.native.contiguity.{what}")])
     };
     for ends in [false, true] {
-        assert_eq!(of(&[PTEMAGNET], ends), [9, 9, 8, 8], "the page that is only read is the zero page");
+        assert_eq!(contiguity(&[PTEMAGNET], ends), [9, 9, 8, 8], "the page that is only read is the zero page");
         // Adjacent frames belong to the two arrays alternately: eight pages are in sixteen frames.
         let buddy = r#"system.layers.native.frame_allocator={"kind":"buddy"}"#;
-        let [groups, lines, full, contiguous] = of(&[buddy], ends);
+        let [groups, lines, full, contiguous] = contiguity(&[buddy], ends);
         assert_eq!([groups, full, contiguous], [9, 8, 0]);
         assert!((17..=25).contains(&lines), "{lines}: two or three lines a group");
     }
-    assert_eq!(of(&[r#"system.layers.native.folios=["32KiB"]"#], false), [9, 9, 9, 9], "whole folios at once");
+    assert_eq!(contiguity(&[r#"system.layers.native.folios=["32KiB"]"#], false), [9, 9, 9, 9], "whole folios at once");
 }
 
 #[test]
@@ -284,7 +288,7 @@ fn returning_a_reservation_drops_references_only_to_unused_frames() {
         let mut step = Step::default();
         let give_back = layer.mechanisms.placement.give_back().unwrap();
         layer.mechanisms.placement.plan(None, &give_back, &layer.memory.view(KernelContext::BOOT), &mut step);
-        let locked = step.refs.iter().filter(|of| of.kind == RefKind::Locked).count();
+        let locked = step.refs.iter().filter(|reference| reference.kind == RefKind::Locked).count();
         assert_eq!(locked as u64, 16 + 16 * (pages - 1), "each group's leaf, and each frame");
     }
 }

@@ -177,10 +177,10 @@ fn populating_for_loads_reads_every_page_of_a_file_that_is_not_in_memory() {
         (0..16).for_each(|page| script.load(0, FILE + page * 4096));
         let config = quiet(&[&format!("kernel.read_ahead_bytes={read_ahead}")]);
         let (_, stats) = run_all(&config, vec![(script.finish(), &[0][..])]);
-        let of = |name: &str| stats.values[name];
-        assert_eq!((of("populate.pages"), of("walk.aborted.count")), (16, 0), "no load faults");
-        assert_eq!((of("fault.major.count"), of("fault.minor.count")), (reads, 0));
-        assert_eq!(of("cycles.io"), reads * READ);
+        let value = |name: &str| stats.values[name];
+        assert_eq!((value("populate.pages"), value("walk.aborted.count")), (16, 0), "no load faults");
+        assert_eq!((value("fault.major.count"), value("fault.minor.count")), (reads, 0));
+        assert_eq!(value("cycles.io"), reads * READ);
     }
 }
 

@@ -165,13 +165,13 @@ fn a_thread_that_wants_the_same_page_waits_with_the_first() {
     compute(&mut script, threads[0], 100);
     compute(&mut script, threads[1], 100);
     let stats = replay(&quiet(&[]), script);
-    let of = |name: &str| stats.values[name];
-    assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
-    assert_eq!((of("cycles.io"), of("cycles.lock_wait")), (0, 0), "the third thread fills both waits");
-    assert_eq!(of("accesses"), 3 * 2 + 2 + 400_200);
+    let value = |name: &str| stats.values[name];
+    assert_eq!((value("fault.major.count"), value("fault.raced.count")), (1, 1));
+    assert_eq!((value("cycles.io"), value("cycles.lock_wait")), (0, 0), "the third thread fills both waits");
+    assert_eq!(value("accesses"), 3 * 2 + 2 + 400_200);
     // Each thread walks once for its own page, the reader before and after its read, the other one before and after its
     // wait.
-    assert_eq!(of("fault.walk.count"), 3 + 2 + 2);
+    assert_eq!(value("fault.walk.count"), 3 + 2 + 2);
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn a_chain_of_threads_that_wait_for_each_other_leaves_the_cpu_to_others() {
     script.store(threads[2], STACK - 8);
     compute(&mut script, threads[3], 400_000);
     let stats = replay(&quiet(&["kernel.fault_lock=mm"]), script);
-    let of = |name: &str| stats.values[name];
-    assert_eq!((of("cycles.io"), of("cycles.lock_wait")), (0, 0), "the fourth thread fills all waits");
-    assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
-    assert_eq!(of("fault.minor.count"), 4 + 1);
+    let value = |name: &str| stats.values[name];
+    assert_eq!((value("cycles.io"), value("cycles.lock_wait")), (0, 0), "the fourth thread fills all waits");
+    assert_eq!((value("fault.major.count"), value("fault.raced.count")), (1, 1));
+    assert_eq!(value("fault.minor.count"), 4 + 1);
 }
 
 /// Cycles that waiting CPUs spin for locks if a reader's allocation takes this long between its lock and its request.
@@ -228,10 +228,10 @@ fn spun(cpus: &[usize], allocation: u64, delay: u64) -> u64 {
     (1..others).for_each(|n| compute(&mut script, threads[(others + n) as usize], 400_000));
     let allocation = format!("kernel.fault.allocation.cycles={allocation}");
     let stats = replay_on(cpus, &quiet(&["kernel.fault_lock=mm", &allocation]), script);
-    let of = |name: &str| stats.values[name];
-    assert_eq!(of("cycles.io"), READ, "the reader's CPU has nobody else");
-    assert_eq!((of("fault.major.count"), of("fault.raced.count")), (1, 1));
-    of("cycles.lock_wait")
+    let value = |name: &str| stats.values[name];
+    assert_eq!(value("cycles.io"), READ, "the reader's CPU has nobody else");
+    assert_eq!((value("fault.major.count"), value("fault.raced.count")), (1, 1));
+    value("cycles.lock_wait")
 }
 
 #[test]

@@ -59,17 +59,17 @@ fn three_pages() -> ScriptWriter {
 #[test]
 fn a_walk_begins_at_the_deepest_entry_known_and_fills_what_is_below() {
     let names = ["lookups", "hits.pmd", "hits.pud", "hits.pgd", "fills", "refs.look_up", "refs.spared", "bytes"];
-    let of = |system, form| stc(&checked(system, &cache(form, ""), three_pages()), names);
+    let counts = |system, form| stc(&checked(system, &cache(form, ""), three_pages()), names);
     // The first walk fills pgd, pud and pmd. The second reads the pmd's tag and pointer and skips the root's address,
     // pgd and pud. The third misses the pmd and hits the pud: two tags and a pointer, two references skipped, and the
     // pmd is filled.
-    assert_eq!(of("radix", "full-prefix"), [3, 1, 1, 0, 3 + 1, 2 + 3, 3 + 2, 1024]);
+    assert_eq!(counts("radix", "full-prefix"), [3, 1, 1, 0, 3 + 1, 2 + 3, 3 + 2, 1024]);
     // Tags of 32 bytes per level: three levels are in two lines, read from the root on.
-    assert_eq!(of("radix", "as-published"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
+    assert_eq!(counts("radix", "as-published"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
     // One index for all: the second pmd replaces the first one, at any cache size.
-    assert_eq!(of("radix", "pud-index"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
+    assert_eq!(counts("radix", "pud-index"), [3, 1, 1, 0, 3 + 1, 3 + 3, 3 + 2, 512]);
     // With p4d, one more fill and one more skipped reference.
-    assert_eq!(of("radix-5level", "full-prefix"), [3, 1, 1, 0, 4 + 1, 2 + 3, 4 + 3, 1024]);
+    assert_eq!(counts("radix-5level", "full-prefix"), [3, 1, 1, 0, 4 + 1, 2 + 3, 4 + 3, 1024]);
     let names = ["lookups", "hits.pte", "hits.pmd", "hits.pud", "hits.pgd", "refs.look_up", "refs.spared"];
     let stats = checked("radix", &cache("mmu-assisted", ""), three_pages());
     // Hardware walks end at the root's entry, at a pte, and at a pmd. The handler checks each time whether that entry
@@ -97,8 +97,9 @@ fn saved_and_look_up_references_match_the_kernels_references() {
     assert_eq!(with("full-prefix", &of_ways), with("full-prefix", only_refs) + 2 * l1);
     let set = ["kernel.fault.walk.cycles=100"];
     let costs = r#""cycles":7,"level_cycles":5,"root_cycles":2,"fill_cycles":3"#;
-    let of = |cache: &str| run(&config("radix", &[&set[..], &[cache]].concat()), three_pages().finish(), &[0]).1;
-    let preset = |cache: &str| of(cache).values["fault.preset.cycles"];
+    let statistics =
+        |cache: &str| run(&config("radix", &[&set[..], &[cache]].concat()), three_pages().finish(), &[0]).1;
+    let preset = |cache: &str| statistics(cache).values["fault.preset.cycles"];
     let beyond = 3 * 7 + 4 * 3 - 3 * 5 - 2 * 2;
     assert_eq!(preset(&cache("full-prefix", costs)), preset(&cache("full-prefix", only_refs)) + beyond);
 }
@@ -107,26 +108,29 @@ fn saved_and_look_up_references_match_the_kernels_references() {
 fn a_core_that_times_walks_also_times_look_ups_levels_and_fills() {
     let set =
         ["kernel.fault.walk={\"instructions\":100,\"cycles\":\"core\"}", "machine.core.cycles_per_instruction=0.5"];
-    let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
-    let timed = |stats: &Statistics| ["fault.stage.walk.instructions", "fault.timed.cycles"].map(|of| stats.values[of]);
-    assert_eq!(timed(&of(&[])), [3 * 100, 3 * 100 / 2]);
+    let statistics =
+        |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
+    let timed =
+        |stats: &Statistics| ["fault.stage.walk.instructions", "fault.timed.cycles"].map(|name| stats.values[name]);
+    assert_eq!(timed(&statistics(&[])), [3 * 100, 3 * 100 / 2]);
     let instructions = r#""instructions":30,"level_instructions":9,"root_instructions":5,"fill_instructions":7"#;
     let cached = 3 * 100 + 3 * 30 + 4 * 7 - 3 * 9 - 2 * 5;
-    let stats = of(&[&cache("full-prefix", instructions)]);
+    let stats = statistics(&[&cache("full-prefix", instructions)]);
     assert_eq!(timed(&stats), [cached, cached / 2]);
     assert_conserved(&stats);
     // A look-up may also have explicit cycles.
-    let stats = of(&[&cache("full-prefix", &format!(r#"{instructions},"cycles":11"#))]);
+    let stats = statistics(&[&cache("full-prefix", &format!(r#"{instructions},"cycles":11"#))]);
     assert_eq!(timed(&stats), [cached, (cached - 3 * 30) / 2]);
 }
 
 #[test]
 fn references_before_the_pte_are_counted_separately() {
     let set = ["engine.kernel_refs=off", "kernel.fault.walk.cycles=10"];
-    let of = |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
+    let statistics =
+        |cache: &[&str]| run(&config("radix", &[&set[..], cache].concat()), three_pages().finish(), &[0]).1;
     let values = |stats: &Statistics| ["fault.walk.count", "fault.before_pte.cycles"].map(|name| stats.values[name]);
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
-    let plain = of(&[]);
+    let plain = statistics(&[]);
     // The first walk ends at the pgd; each new table (pud, pmd) costs its zeroing, a page's metadata and the entry. The
     // second and third read pgd, pud, pmd. All three first read the root's address.
     let table = 3 * l1;
@@ -135,7 +139,7 @@ fn references_before_the_pte_are_counted_separately() {
     let handling: u64 = stages.iter().map(|stage| plain.values[&format!("fault.stage.{stage}.cycles")]).sum();
     assert_eq!(plain.values["fault.handling.cycles"], handling);
     // The cache is filled after the first walk; the second hits the pmd, the third hits the pud and fills the pmd.
-    let cached = of(&[&cache("full-prefix", r#""cycles":2,"level_cycles":3,"root_cycles":1,"fill_cycles":1"#)]);
+    let cached = statistics(&[&cache("full-prefix", r#""cycles":2,"level_cycles":3,"root_cycles":1,"fill_cycles":1"#)]);
     let fills = (3 + 1) + 2 * l1;
     let look_ups = 3 * 2 + 2 * l1;
     assert_eq!(cached.values["fault.fill.cycles"], fills);
@@ -145,25 +149,28 @@ fn references_before_the_pte_are_counted_separately() {
 
 #[test]
 fn a_layer_can_have_no_translation_cache() {
-    let of = |set: &[&str]| {
+    let counts = |set: &[&str]| {
         let cache = cache("full-prefix", "");
         let set = [&[&cache[..]], set].concat();
         let (_, stats) = run(&config("nested-radix-cold", &set), three_pages().finish(), &[0]);
         ["stc.lookups", "fault.nested.count"].map(|name| stats.values.get(name).copied())
     };
-    let [both, nested] = of(&[]);
+    let [both, nested] = counts(&[]);
     assert!(nested > Some(0));
     assert_eq!(both, nested.map(|faults| 3 + faults));
-    assert_eq!(of(&["system.layers.host.translation_cache=off"]), [Some(3), nested]);
+    assert_eq!(counts(&["system.layers.host.translation_cache=off"]), [Some(3), nested]);
     // The guest need not request memory for its own cache from the host.
-    let [host, faults] = of(&["system.layers.guest.translation_cache=off"]);
+    let [host, faults] = counts(&["system.layers.guest.translation_cache=off"]);
     assert_eq!((host, faults), (faults, nested.map(|faults| faults - 1)));
-    assert_eq!(of(&["system.layers.guest.translation_cache=off", "system.layers.host.translation_cache=off"])[0], None);
+    assert_eq!(
+        counts(&["system.layers.guest.translation_cache=off", "system.layers.host.translation_cache=off"])[0],
+        None
+    );
 }
 
 #[test]
 fn one_fault_walks_once_however_many_pages_of_a_table_it_maps() {
-    let of = |pages: u64| {
+    let walks_and_cycles = |pages: u64| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 4 * MIB);
         // The last page of one table and the first pages of the next.
@@ -175,10 +182,10 @@ fn one_fault_walks_once_however_many_pages_of_a_table_it_maps() {
         (values, stats.values["fault.stage.walk.cycles"])
     };
     let l1 = u64::from(config("radix", &[]).machine.cache.l1.latency_cycles);
-    assert_eq!(of(1).0, [1, 1, 1]);
-    assert_eq!(of(2).0, [1, 2, 2]);
+    assert_eq!(walks_and_cycles(1).0, [1, 1, 1]);
+    assert_eq!(walks_and_cycles(2).0, [1, 2, 2]);
     // Each further page costs its PTE.
-    assert_eq!(of(9), (of(2).0, of(2).1 + 7 * l1));
+    assert_eq!(walks_and_cycles(9), (walks_and_cycles(2).0, walks_and_cycles(2).1 + 7 * l1));
 }
 
 #[test]
@@ -207,20 +214,20 @@ fn a_cache_belongs_to_a_mapping_a_space_or_a_cpu() {
         script.load(second, BASE + MIB + 4096);
         script
     };
-    let of = |per: &str| {
+    let counts = |per: &str| {
         let config = config("radix", &[&cache("full-prefix", &format!(r#""per":"{per}""#))]);
         let (simulation, stats) = run(&config, script().finish(), &[0, 2]);
         assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
         stc(&stats, ["lookups", "hits.pmd", "fills", "bytes"])
     };
-    assert_eq!(of("vma"), [3, 1, 6, 2048]);
-    assert_eq!(of("mm"), [3, 2, 3, 1024]);
-    assert_eq!(of("cpu"), [3, 1, 6, 2048]);
+    assert_eq!(counts("vma"), [3, 1, 6, 2048]);
+    assert_eq!(counts("mm"), [3, 2, 3, 1024]);
+    assert_eq!(counts("cpu"), [3, 1, 6, 2048]);
 }
 
 #[test]
 fn ways_keep_what_a_direct_mapped_cache_replaces() {
-    let of = |ways: u32| {
+    let counts = |ways: u32| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 256 * MIB);
         // Two page tables whose pmds share one of four indices, alternately.
@@ -228,13 +235,13 @@ fn ways_keep_what_a_direct_mapped_cache_replaces() {
         let stats = checked("radix", &cache("full-prefix", &format!(r#""entries":4,"ways":{ways}"#)), script);
         stc(&stats, ["hits.pmd", "hits.pud", "fills"])
     };
-    assert_eq!(of(1), [0, 7, 3 + 7]);
-    assert_eq!(of(2), [6, 1, 3 + 1]);
+    assert_eq!(counts(1), [0, 7, 3 + 7]);
+    assert_eq!(counts(2), [6, 1, 3 + 1]);
 }
 
 #[test]
 fn the_paper_rejects_one_index_for_all_levels_since_it_keeps_one_pmd_of_a_gigabyte() {
-    let of = |form: &str| {
+    let counts = |form: &str| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 2 * GIB);
         // Two pmds of one pud alternately, then two puds.
@@ -243,17 +250,17 @@ fn the_paper_rejects_one_index_for_all_levels_since_it_keeps_one_pmd_of_a_gigaby
         stc(&checked("radix", &cache(form, ""), script), ["hits.pmd", "hits.pud", "hits.pgd"])
     };
     // Pmds 0 and 32 share an index, in any pud.
-    assert_eq!(of("full-prefix"), [6, 1 + 1 + 2, 1]);
+    assert_eq!(counts("full-prefix"), [6, 1 + 1 + 2, 1]);
     // Only the last pmd of each pud is cached; after a change of the pud, not even the pgd.
-    assert_eq!(of("pud-index"), [2, 7 + 1, 0]);
+    assert_eq!(counts("pud-index"), [2, 7 + 1, 0]);
 }
 
 /// Runs a script with full prefixes: correct as it is, and detected as wrong if the invalidation is omitted.
 fn needs(cause: &str, per: &str, script: impl Fn() -> ScriptWriter) -> Statistics {
-    let of = |more: &str| cache("full-prefix", &format!(r#""per":"{per}"{more}"#));
-    let stats = checked("radix", &of(""), script());
+    let cache_with = |more: &str| cache("full-prefix", &format!(r#""per":"{per}"{more}"#));
+    let stats = checked("radix", &cache_with(""), script());
     assert!(stats.values[&format!("stc.invalidations.{cause}")] > 0, "{cause}");
-    let omitted = config("radix", &[&of(&format!(r#","omit_invalidation":"{cause}""#))]);
+    let omitted = config("radix", &[&cache_with(&format!(r#","omit_invalidation":"{cause}""#))]);
     let Err(EngineError::Check { what }) = try_run(&omitted, script().finish()).map(|_| ()) else {
         panic!("nothing is wrong without invalidations of {cause}")
     };
@@ -433,44 +440,58 @@ fn interrupted(
 
 #[test]
 fn hardware_reports_are_valid_until_page_tables_are_freed() {
-    let anew = |of: &mut Simulation, space| {
+    let anew = |simulation: &mut Simulation, space| {
         let mapped = mmap(BASE, 2 * MIB, Protection::READ_WRITE);
-        _ = of.kernels.os.change_mappings(&mut Effects::default(), CpuId(0), space, &mapped).expect("there is memory");
+        _ = simulation
+            .kernels
+            .os
+            .change_mappings(&mut Effects::default(), CpuId(0), space, &mapped)
+            .expect("there is memory");
     };
     type Happens<'a> = &'a dyn Fn(&mut Simulation, SpaceId);
     let cases: [(&str, Happens); 4] = [
-        ("collapse", &|of, _| {
-            let ThreadConfig::On(config) = of.kernels.os.costs.threads.khugepaged else {
+        ("collapse", &|simulation, _| {
+            let ThreadConfig::On(config) = simulation.kernels.os.costs.threads.khugepaged else {
                 unreachable!("it is configured")
             };
-            let thread = of.kernels.threads.add(Khugepaged::new(LayerId(0), config).into());
-            while of.kernels.threads.commit(thread, &mut of.kernels.os, &mut Effects::default(), first_task(CpuId(0)))
-                != Next::Done
+            let thread = simulation.kernels.threads.add(Khugepaged::new(LayerId(0), config).into());
+            while simulation.kernels.threads.commit(
+                thread,
+                &mut simulation.kernels.os,
+                &mut Effects::default(),
+                first_task(CpuId(0)),
+            ) != Next::Done
             {}
             assert!(
-                of.kernels
+                simulation
+                    .kernels
                     .threads
                     .counters()
                     .iter()
                     .any(|&(name, count, _)| (name, count) == ("khugepaged.collapsed", 1))
             );
         }),
-        ("unmap", &|of, space| {
-            of.kernels
+        ("unmap", &|simulation, space| {
+            simulation
+                .kernels
                 .os
                 .change_mappings(&mut Effects::default(), CpuId(0), space, &munmap(BASE, 2 * MIB))
                 .expect("there is memory");
-            anew(of, space);
+            anew(simulation, space);
         }),
-        ("move", &|of, space| {
+        ("move", &|simulation, space| {
             let (old_len, new_len) = (2 * MIB, 2 * MIB);
             let moved = EventKind::Mremap { old_addr: BASE, old_len, new_addr: ELSEWHERE, new_len };
-            of.kernels.os.change_mappings(&mut Effects::default(), CpuId(0), space, &moved).expect("there is memory");
-            anew(of, space);
+            simulation
+                .kernels
+                .os
+                .change_mappings(&mut Effects::default(), CpuId(0), space, &moved)
+                .expect("there is memory");
+            anew(simulation, space);
         }),
-        ("exit", &|of, space| {
-            of.kernels.os.drop_mappings(CpuId(0), space).expect("there is memory");
-            anew(of, space);
+        ("exit", &|simulation, space| {
+            simulation.kernels.os.drop_mappings(CpuId(0), space).expect("there is memory");
+            anew(simulation, space);
         }),
     ];
     for (cause, happens) in cases {
@@ -506,16 +527,16 @@ fn a_collapse_keeps_the_tables_that_caches_point_to() {
 
 #[test]
 fn the_published_rule_is_never_wrong_within_an_aligned_gigabyte_and_never_used_where_it_is() {
-    let of = |gigabytes: u64| {
+    let counts = |gigabytes: u64| {
         let spec = format!("random:size={gigabytes}GiB,accesses=12000");
         let config = config("radix", &[&cache("as-published", "")]);
         let source = pagelab_trace::workload::parse(&spec, 1).unwrap_or_else(|e| panic!("{e}"));
         let (_, stats) = run(&config, source, &[0]);
         stc(&stats, ["hits.pmd", "false_hits.pmd"])
     };
-    let [hits, wrong] = of(1);
+    let [hits, wrong] = counts(1);
     assert!(hits > 250 && wrong == 0, "{wrong} of {hits}");
-    let [hits, wrong] = of(4);
+    let [hits, wrong] = counts(4);
     // Three of four regions of 1 GiB are different ones.
     assert!(hits > 250 && (64..=86).contains(&(wrong * 100 / hits)), "{wrong} of {hits}");
 }

@@ -50,16 +50,16 @@ fn five_pages() -> ScriptWriter {
 #[test]
 fn a_walk_starts_at_the_slot_with_its_address() {
     let names = ["lookups", "hits.pmd", "hits.pud", "fills", "refs.look_up", "refs.spared", "bytes"];
-    let of = |system, kind| stc(&checked(system, &cache(kind, ""), five_pages()), names);
+    let counts = |system, kind| stc(&checked(system, &cache(kind, ""), five_pages()), names);
     // A cache exists from the second walk on, so the third looks up: generation and PMD slot. It skips the root's
     // address, PGD and PUD. The fourth finds the PUD in a second slot, and skips two references; the fifth finds
     // nothing in two slots.
     for kind in ["vma", "cpu"] {
-        assert_eq!(of("radix", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 3 + 2, 1024], "{kind}");
-        assert_eq!(of("radix-5level", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 4 + 3, 1024], "{kind}");
+        assert_eq!(counts("radix", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 3 + 2, 1024], "{kind}");
+        assert_eq!(counts("radix-5level", kind), [5, 1, 1, 2 + 1 + 2, 2 + 3 + 3, 4 + 3, 1024], "{kind}");
     }
     // A table's slot also serves the fourth walk, and there is one level of slots.
-    assert_eq!(of("radix", "cpu-table"), [5, 2, 0, 1 + 1, 2 + 2 + 2, 3 + 3, 512]);
+    assert_eq!(counts("radix", "cpu-table"), [5, 2, 0, 1 + 1, 2 + 2 + 2, 3 + 3, 512]);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn instructions_depend_on_the_result_of_the_look_up() {
     let walk = |system: &str, cache: &[&str]| {
         let set = [&["kernel.fault.walk.instructions=228", "kernel.fault.walk.cycles=114"], cache].concat();
         let (_, stats) = run(&config(system, &set), five_pages().finish(), &[0]);
-        let of = |name: &str| i64::try_from(stats.values[&format!("fault.{name}")]).expect("it is small");
-        [of("stage.walk.instructions"), of("preset.cycles")]
+        let value = |name: &str| i64::try_from(stats.values[&format!("fault.{name}")]).expect("it is small");
+        [value("stage.walk.instructions"), value("preset.cycles")]
     };
     // Before the second walk there is no cache, which still counts as a miss.
     for (kind, hits, misses, fills) in [
@@ -183,7 +183,7 @@ fn tables_of_ptes_that_are_freed_change_nothing() {
 
 #[test]
 fn a_cpu_has_one_cache_for_all_spaces_and_takes_no_entry_for_another_space() {
-    let of = |kind: &str| {
+    let counts = |kind: &str| {
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 8 * MIB);
         twice(&mut script, BASE);
@@ -198,10 +198,10 @@ fn a_cpu_has_one_cache_for_all_spaces_and_takes_no_entry_for_another_space() {
     };
     // The child's first walk gives it a generation, its second fills, and two hit. Of the parent's last two walks, one
     // finds the child's entry in its slot and fills again.
-    assert_eq!(of("cpu"), [2 + 4 + 2, 2 + 1, 2 + 2 + 2, 1024, 1024]);
-    assert_eq!(of("cpu-table"), [2 + 4 + 2, 2 + 1, 1 + 1 + 1, 512, 512]);
+    assert_eq!(counts("cpu"), [2 + 4 + 2, 2 + 1, 2 + 2 + 2, 1024, 1024]);
+    assert_eq!(counts("cpu-table"), [2 + 4 + 2, 2 + 1, 1 + 1 + 1, 512, 512]);
     // With caches per mapping, the child has its own, which are freed with it.
-    assert_eq!(of("vma"), [2 + 4 + 2, 2 + 2, 2 + 2, 1024, 2048]);
+    assert_eq!(counts("vma"), [2 + 4 + 2, 2 + 2, 2 + 2, 1024, 2048]);
 }
 
 #[test]

@@ -100,8 +100,8 @@ impl Lab {
         let (mut simulation, _) = run(config, script.finish(), &[0]);
         let spaces = simulation.programs.inputs[0].spaces().collect();
         let khugepaged = match config.kernel.threads.khugepaged {
-            ThreadConfig::On(of) if simulation.kernels.os.layers[LAYER].paging.page_size > PageSize::Size4K => {
-                Some(simulation.kernels.threads.add(Khugepaged::new(LAYER, of).into()))
+            ThreadConfig::On(parameters) if simulation.kernels.os.layers[LAYER].paging.page_size > PageSize::Size4K => {
+                Some(simulation.kernels.threads.add(Khugepaged::new(LAYER, parameters).into()))
             }
             ThreadConfig::On(_) | ThreadConfig::Off => None,
         };
@@ -144,7 +144,7 @@ impl Lab {
                 Some(Place::Slot(slot)) => Some(EntryWord::Swap(*slot)),
                 Some(Place::Frame(_)) | None => None,
             };
-            assert_eq!(self.layer().word(space.index, va(page)).map(|of| of.word), expected);
+            assert_eq!(self.layer().word(space.index, va(page)).map(|entry| entry.word), expected);
             assert_eq!(self.layer().has_words(space.index, range(page, 1)), expected.is_some());
         }
     }
@@ -185,7 +185,7 @@ impl Lab {
                 }
                 (Some(Place::Frame(from)), Place::Slot(slot)) => {
                     let contents = self.frames[&from];
-                    if before.values().any(|&of| of == place) {
+                    if before.values().any(|&other| other == place) {
                         assert_eq!(self.slots[&slot], contents, "{page:x?} goes to what another page has there");
                     }
                     self.slots.insert(slot, contents);
@@ -267,7 +267,7 @@ impl Lab {
     }
 
     fn forget(&mut self, space: SpaceId, from: u64, pages: u64) {
-        self.pages.retain(|&(of, page), _| of != space.index || !(from..from + pages).contains(&page));
+        self.pages.retain(|&(index, page), _| index != space.index || !(from..from + pages).contains(&page));
     }
 
     fn unmap(&mut self, space: SpaceId) {
@@ -293,8 +293,8 @@ impl Lab {
         self.change(space, &EventKind::Mremap { old_addr, old_len: len, new_addr, new_len: len });
         self.change(space, &map_at(from, pages));
         self.forget(space, to, pages);
-        let of = |page: &u64| (from..from + pages).contains(page);
-        let moving: Vec<_> = self.pages.iter().filter(|((s, page), _)| *s == space.index && of(page)).collect();
+        let is_inside = |page: &u64| (from..from + pages).contains(page);
+        let moving: Vec<_> = self.pages.iter().filter(|((s, page), _)| *s == space.index && is_inside(page)).collect();
         let moved: Vec<_> = moving.into_iter().map(|(&(s, page), &held)| ((s, page - from + to), held)).collect();
         self.forget(space, from, pages);
         self.pages.extend(moved);
@@ -332,8 +332,8 @@ impl Lab {
         self.count("ended", self.words_of(space, range(0, 1 << 36)));
         self.simulation.kernels.os.drop_mappings(CpuId(0), space).expect("nothing is built");
         self.simulation.kernels.os.retire(CpuId(0), space);
-        self.spaces.retain(|&of| of != space);
-        self.pages.retain(|&(of, _), _| of != space.index);
+        self.spaces.retain(|&other| other != space);
+        self.pages.retain(|&(index, _), _| index != space.index);
     }
 
     /// All processes end, and nothing must remain.

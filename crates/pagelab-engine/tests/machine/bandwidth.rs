@@ -41,18 +41,18 @@ fn program(base: u64, passes: u64, after: Option<u64>) -> Box<dyn Source> {
 
 /// Cost of a pass over the lines on a CPU, once their pages are mapped.
 fn pass(config: &Config, cpu: usize, after: Option<u64>) -> Statistics {
-    let of = |passes| {
+    let run_passes = |passes| {
         let (simulation, stats) = run(config, program(BASE, passes, after), &[cpu]);
         assert_clocks_conserved(&simulation);
         assert_conserved(&stats);
         stats
     };
-    of(2).since(&of(1))
+    run_passes(2).since(&run_passes(1))
 }
 
 fn sum(stats: &Statistics, what: &str) -> u64 {
-    let of = |name: &&String| name.starts_with("memory.node.") && name.ends_with(what);
-    stats.values.keys().filter(of).map(|name| stats.values[name]).sum()
+    let is_summed = |name: &&String| name.starts_with("memory.node.") && name.ends_with(what);
+    stats.values.keys().filter(is_summed).map(|name| stats.values[name]).sum()
 }
 
 #[test]

@@ -21,7 +21,7 @@ struct Drawn {
 
 impl Drawn {
     fn new(rng: &mut Rng) -> Self {
-        let mut of = Self::default();
+        let mut drawn = Self::default();
         // In some rows nearly all accesses hit, so that outstanding ones complete.
         let (misses, stores, has_branches) = (rng.below(4), 1 + rng.below(4), rng.below(4) > 0);
         for _ in 0..1 + rng.below(ROW as u64) {
@@ -33,27 +33,27 @@ impl Drawn {
             let gap = [0, 1, 1, 2, 3, 5, 60][rng.below(7) as usize];
             let distance = [0, 0, 1, 2, 3, 17, 200, 254][rng.below(8) as usize];
             let pc = 4 * rng.below(50);
-            of.accesses.push(Access { gap, pc, maker: Maker::after(distance), ..Access::new(kind, 0, 8) });
+            drawn.accesses.push(Access { gap, pc, maker: Maker::after(distance), ..Access::new(kind, 0, 8) });
             let mut branches = Branches::NONE;
             for _ in 0..rng.below(20).saturating_sub(12) {
                 branches.push(rng.below(3) > 0);
             }
             branches.wait_for(rng.below(30));
-            of.branches.push(branches);
+            drawn.branches.push(branches);
             let latency = if rng.below(4) < misses { [14, 50, 200][rng.below(3) as usize] } else { L1_LATENCY.0 };
-            of.found.push(DataLocation { latency: Cycles(latency), line: rng.below(40) * 64 });
+            drawn.found.push(DataLocation { latency: Cycles(latency), line: rng.below(40) * 64 });
         }
         // Exactly one per access, fewer, more, or none.
         match rng.below(4) {
-            0 => of.branches.clear(),
-            1 => of.branches.extend([of.branches[0]; 7]),
-            2 => of.branches.truncate(of.branches.len() / 2),
+            0 => drawn.branches.clear(),
+            1 => drawn.branches.extend([drawn.branches[0]; 7]),
+            2 => drawn.branches.truncate(drawn.branches.len() / 2),
             _ => {}
         }
         if !has_branches {
-            of.branches.clear();
+            drawn.branches.clear();
         }
-        of
+        drawn
     }
 
     /// Stores only.
@@ -87,9 +87,9 @@ impl Program {
     }
 
     /// Singly, the first after a walk if there is one.
-    fn make(&mut self, of: &Drawn, has_dependencies: bool, walk: Option<L1TlbMiss>) {
-        for (number, (access, found)) in of.accesses.iter().zip(&of.found).enumerate() {
-            let branches = of.branches.get(number).copied().unwrap_or_default();
+    fn make(&mut self, drawn: &Drawn, has_dependencies: bool, walk: Option<L1TlbMiss>) {
+        for (number, (access, found)) in drawn.accesses.iter().zip(&drawn.found).enumerate() {
+            let branches = drawn.branches.get(number).copied().unwrap_or_default();
             let stall =
                 self.core.begin_access(IncomingAccess { access, again: false, has_dependencies, branches }, self.at);
             self.spend(stall);
@@ -104,11 +104,11 @@ impl Program {
         }
     }
 
-    fn make_row(&mut self, of: &Drawn, has_dependencies: bool) {
-        let row = Row { accesses: &of.accesses, branches: &of.branches, found: &of.found, has_dependencies };
+    fn make_row(&mut self, drawn: &Drawn, has_dependencies: bool) {
+        let row = Row { accesses: &drawn.accesses, branches: &drawn.branches, found: &drawn.found, has_dependencies };
         let stall = self.core.make_all(&row, self.at);
         self.spend(stall);
-        of.accesses.iter().for_each(|access| self.retire(access.gap));
+        drawn.accesses.iter().for_each(|access| self.retire(access.gap));
     }
 }
 
@@ -141,10 +141,10 @@ fn rows_are_as_their_accesses_one_by_one() {
             let mut common = Some((apart.core.common(), rows.core.common()));
             let mut active = [0, 0];
             for round in 0..400 {
-                let of = Drawn::new(&mut rng);
+                let drawn = Drawn::new(&mut rng);
                 let has_dependencies = rng.below(8) > 0;
                 // So many that no load is within the reach of the next.
-                let of = if (200..220).contains(&round) { of.stores() } else { of };
+                let drawn = if (200..220).contains(&round) { drawn.stores() } else { drawn };
                 if beside_another && rng.below(4) == 0 {
                     // The shared state changes owner; the window is divided, or undivided again.
                     let held = common.take().unwrap_or_else(|| (apart.core.pause(), rows.core.pause()));
@@ -158,21 +158,21 @@ fn rows_are_as_their_accesses_one_by_one() {
                 if rng.below(6) == 0 {
                     // The pages that contain the lines.
                     let page = Translation::new(MachineAddr(rng.below(40) << 12), PageSize::Size4K, true, true);
-                    let of = Drawn { accesses: of.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
+                    let drawn = Drawn { accesses: drawn.accesses[..1].to_vec(), ..Drawn::new(&mut rng) };
                     let (look_up, walk) = (Cycles(7), Cycles(rng.below(400)));
                     let walk = L1TlbMiss { look_up, walk, page: Some(page), fetches: false };
-                    apart.make(&of, has_dependencies, Some(walk));
-                    rows.make(&of, has_dependencies, Some(walk));
+                    apart.make(&drawn, has_dependencies, Some(walk));
+                    rows.make(&drawn, has_dependencies, Some(walk));
                 } else {
-                    apart.make(&of, has_dependencies, None);
-                    rows.make_row(&of, has_dependencies);
+                    apart.make(&drawn, has_dependencies, None);
+                    rows.make_row(&drawn, has_dependencies);
                 }
-                let state = |of: &Program| (of.at, of.stalls, of.core.branches());
+                let state = |program: &Program| (program.at, program.stalls, program.core.branches());
                 assert_eq!(state(&apart), state(&rows), "{config:?} {round}");
                 if rng.below(30) == 0 {
-                    for of in [&mut apart, &mut rows] {
-                        let stall = of.core.drain(of.at);
-                        of.spend(stall);
+                    for program in [&mut apart, &mut rows] {
+                        let stall = program.core.drain(program.at);
+                        program.spend(stall);
                     }
                     assert_eq!(apart.at, rows.at, "{config:?} {round}");
                 }

@@ -69,8 +69,8 @@ impl Threads {
         let stall = self.cores[thread].begin_access(met, self.at[thread]);
         self.spend(thread, stall);
         if step.walk > 0 {
-            let of = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
-            let stall = self.cores[thread].translation_stall(of, self.at[thread]);
+            let miss = L1TlbMiss { look_up: Cycles::ZERO, walk: Cycles(step.walk), page: step.page, fetches: false };
+            let stall = self.cores[thread].translation_stall(miss, self.at[thread]);
             self.spend(thread, stall);
         }
         let data = Data { latency: Cycles(step.latency), line: step.line.unwrap_or(number), traffic: None };

@@ -71,11 +71,11 @@ fn a_hosts_segment_takes_no_nested_faults() {
 fn a_translation_is_as_large_as_segment_and_page_allow() {
     // One TLB entry of 2 MiB per region, for 24 regions.
     let roomy = r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":64,"ways":64}]"#;
-    let of = |system, set: &[&str]| sweep(system, &[&[roomy], set].concat(), 3).values["dtlb.l1.misses"];
-    let small = of("nested-guest-direct-cold", &[]);
-    let large = of("nested-guest-direct-cold", &["system.layers.host.page_size=2M"]);
+    let misses = |system, set: &[&str]| sweep(system, &[&[roomy], set].concat(), 3).values["dtlb.l1.misses"];
+    let small = misses("nested-guest-direct-cold", &[]);
+    let large = misses("nested-guest-direct-cold", &["system.layers.host.page_size=2M"]);
     assert!(small >= 3 * 768 && (24..60).contains(&large), "{small} {large}");
-    let vmm = of("nested-vmm-direct-cold", &["system.layers.guest.page_size=2M"]);
+    let vmm = misses("nested-vmm-direct-cold", &["system.layers.guest.page_size=2M"]);
     assert!((24..60).contains(&vmm), "{vmm}");
 }
 

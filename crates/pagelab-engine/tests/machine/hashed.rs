@@ -17,8 +17,8 @@ fn refs_per_walk(stats: &Statistics) -> f64 {
 
 /// Share of a layer's slots in use, including those of processes that have ended.
 fn load(stats: &Statistics, layer: &str) -> f64 {
-    let of = |what: &str| stats.values[&format!("layer.{layer}.page_table.slots{what}")] as f64;
-    (of(".used") + of(".deleted")) / of("")
+    let slots = |what: &str| stats.values[&format!("layer.{layer}.page_table.slots{what}")] as f64;
+    (slots(".used") + slots(".deleted")) / slots("")
 }
 
 /// References in one dimension with linear probing.
@@ -189,21 +189,21 @@ fn scans_delete_what_processes_left_and_charge_the_whole_table() {
             let (simulation, stats) = run(&config(kind, &set), four_processes(), &[0]);
             assert_conserved(&stats);
             assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
-            let of = |what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+            let value = |what: &str| stats.values[&format!("layer.native.page_table.{what}")];
             let lines = (1 << 20) / 64 * if kind == "hashed-chained" { 3 } else { 2 } / 2;
-            assert_eq!((of("scan.count"), of("scan.lines")), (scans, scans * lines), "{kind}");
-            assert_eq!(of("slots.stale"), stale * slots, "{kind}");
-            assert_eq!(of("scan.deleted"), (4 - stale) * slots, "{kind}");
-            assert_eq!(of("slots.used"), stale * slots, "{kind}: the parent maps nothing");
+            assert_eq!((value("scan.count"), value("scan.lines")), (scans, scans * lines), "{kind}");
+            assert_eq!(value("slots.stale"), stale * slots, "{kind}");
+            assert_eq!(value("scan.deleted"), (4 - stale) * slots, "{kind}");
+            assert_eq!(value("slots.used"), stale * slots, "{kind}: the parent maps nothing");
             // The next process reuses some of them.
-            let deleted = of("slots.deleted");
+            let deleted = value("slots.deleted");
             match kind {
                 "hashed-chained" | "hashed-power" => assert_eq!(deleted, 0),
-                _ => assert!(deleted <= of("scan.deleted") && (deleted > 0) == (scans > 0), "{kind}: {deleted}"),
+                _ => assert!(deleted <= value("scan.deleted") && (deleted > 0) == (scans > 0), "{kind}: {deleted}"),
             }
             // Reading a line from memory takes more than one cycle.
-            assert!(of("scan.cycles") > of("scan.lines") || scans == 0, "{kind}");
-            assert!(of("scan.cycles") <= stats.values["cycles.kernel"], "{kind}");
+            assert!(value("scan.cycles") > value("scan.lines") || scans == 0, "{kind}");
+            assert!(value("scan.cycles") <= stats.values["cycles.kernel"], "{kind}");
         }
     }
 }
@@ -239,19 +239,22 @@ fn a_walk_of_elastic_cuckoo_tables_reads_three_places_in_one_step() {
 
 #[test]
 fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
-    let of = |stats: &Statistics, what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+    let value = |stats: &Statistics, what: &str| stats.values[&format!("layer.native.page_table.{what}")];
     // 4,096 lines of 8 pages, and one of the code page.
     let stats = run_workload(&config("elastic-cuckoo", &[]), "seq:size=128MiB,passes=1");
-    assert_eq!(of(&stats, "slots.used"), 4097);
+    assert_eq!(value(&stats, "slots.used"), 4097);
     // 384 lines are too few, as are 768, 1536, 3072 and 6144 at a load of 0.6.
-    assert_eq!((of(&stats, "slots"), of(&stats, "rehash.count"), of(&stats, "rehash.smaller")), (384 << 5, 5, 0));
-    assert_eq!(of(&stats, "way_bytes"), (128 * 64) << 5);
-    assert_eq!(of(&stats, "inserted"), 4097);
+    assert_eq!(
+        (value(&stats, "slots"), value(&stats, "rehash.count"), value(&stats, "rehash.smaller")),
+        (384 << 5, 5, 0)
+    );
+    assert_eq!(value(&stats, "way_bytes"), (128 * 64) << 5);
+    assert_eq!(value(&stats, "inserted"), 4097);
     // Three blocks per resize.
     assert_eq!(stats.values["layer.native.fault.tables"], 3 * 5);
     let large = r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":4096}"#;
     let steady = run_workload(&config("elastic-cuckoo", &[large]), "seq:size=128MiB,passes=1");
-    assert_eq!((of(&steady, "rehash.count"), of(&steady, "rehash.lines")), (0, 0));
+    assert_eq!((value(&steady, "rehash.count"), value(&steady, "rehash.lines")), (0, 0));
     let install = |stats: &Statistics| stats.values["fault.stage.install.cycles"];
     assert!(install(&stats) > install(&steady), "what moves is paid for: {} {}", install(&stats), install(&steady));
 }

@@ -63,16 +63,16 @@ fn a_linear_host_table_costs_one_reference_for_each_of_the_guests_and_one_for_th
 
 #[test]
 fn a_shadow_table_is_walked_like_a_native_one_and_its_exits_are_paid_for() {
-    let of = |exit: &str, passes| {
+    let statistics = |exit: &str, passes| {
         let exit = format!("kernel.vm_exit_cycles={exit}");
         sweep("nested-radix-shadow", &["system.layers.guest.mmu_cache=none", &exit], passes)
     };
-    let (two, three) = (of("1000", 2), of("1000", 3));
+    let (two, three) = (statistics("1000", 2), statistics("1000", 3));
     let more = |name: &str| three.values[name] - two.values[name];
     assert_eq!((more("walk.count"), more("walk.refs")), (768, 4 * 768));
     assert_eq!(more("walk.layer.host.level1.refs"), 768, "the tables are the host's");
     assert_eq!(more("shadow.exits"), 0, "nothing changes any more");
-    let free = of("0", 2);
+    let free = statistics("0", 2);
     let exits = two.values["shadow.exits"];
     assert_eq!(two.values["shadow.exit_cycles"] - free.values["shadow.exit_cycles"], 1000 * exits);
     // Each page misses before and after its fault, and its entry in the guest's table is written once.
@@ -84,11 +84,11 @@ fn a_shadow_table_is_walked_like_a_native_one_and_its_exits_are_paid_for() {
 
 #[test]
 fn a_speculative_table_hides_the_walk_that_verifies_it() {
-    let of = |set: &[&str], passes| {
+    let statistics = |set: &[&str], passes| {
         let none = ["system.layers.guest.mmu_cache=none", "system.layers.host.mmu_cache=none"];
         sweep("nested-radix-speculative", &[&none[..], set].concat(), passes)
     };
-    let (two, three) = (of(&[], 2), of(&[], 3));
+    let (two, three) = (statistics(&[], 2), statistics(&[], 3));
     let more = |name: &str| three.values[name] - two.values[name];
     assert_eq!((more("walk.count"), more("walk.refs")), (768, 24 * 768));
     assert_eq!((more("speculation.right"), more("speculation.wrong"), more("speculation.missed")), (768, 0, 0));
@@ -99,7 +99,7 @@ fn a_speculative_table_hides_the_walk_that_verifies_it() {
     assert_eq!(two.values["speculation.updates"], 768);
     // A table of 16 lines holds almost none of 768 pages, so accesses wait for the walk.
     let small = [r#"system.layers.host.speculative_table={"table_bytes":"4KiB","flush_cycles":20}"#];
-    let (two, three) = (of(&small, 2), of(&small, 3));
+    let (two, three) = (statistics(&small, 2), statistics(&small, 3));
     let more = |name: &str| three.values[name] - two.values[name];
     let missed = more("speculation.missed");
     assert!(missed > 500, "{missed}");
@@ -109,7 +109,7 @@ fn a_speculative_table_hides_the_walk_that_verifies_it() {
 
 #[test]
 fn a_stale_slot_costs_the_walk_and_a_flush() {
-    let of = |flush: &str| {
+    let statistics = |flush: &str| {
         let flush = format!("system.layers.host.speculative_table.flush_cycles={flush}");
         let mut script = ScriptWriter::new();
         script.mmap(0, BASE, 0x2000);
@@ -121,7 +121,7 @@ fn a_stale_slot_costs_the_walk_and_a_flush() {
         let (_, stats) = run(&config("nested-radix-speculative", &[&flush]), script.finish(), &[0]);
         stats
     };
-    let (free, dear) = (of("0"), of("1000"));
+    let (free, dear) = (statistics("0"), statistics("1000"));
     // The page's slot is still there when the page is not mapped (a fault), and contains the old frame afterwards.
     assert_eq!(dear.values["speculation.wrong"], 2);
     assert_eq!((dear.values["speculation.right"], dear.values["speculation.missed"]), (0, 2));
@@ -141,10 +141,10 @@ fn a_slot_that_was_wrong_is_right_the_next_time() {
     script.load(0, BASE);
     let tiny_tlbs = [r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#, "machine.tlb.l2=[]"];
     let (_, stats) = run(&config("nested-radix-speculative", &tiny_tlbs), script.finish(), &[0]);
-    let of = |name: &str| stats.values[&format!("speculation.{name}")];
+    let value = |name: &str| stats.values[&format!("speculation.{name}")];
     // The page's slot is wrong in its fault and after it, when it is rewritten; two slots were empty before.
-    assert_eq!((of("missed"), of("wrong"), of("updates")), (2, 2, 3));
-    assert_eq!(of("right"), 2);
+    assert_eq!((value("missed"), value("wrong"), value("updates")), (2, 2, 3));
+    assert_eq!(value("right"), 2);
 }
 
 #[test]
@@ -174,12 +174,12 @@ fn a_shared_cache_that_holds_one_entry_spares_next_to_nothing() {
 
 #[test]
 fn guest_and_host_compete_for_what_they_share() {
-    let of = |entries: &str| {
+    let references = |entries: &str| {
         let entries = format!("machine.mmu_cache.page_walk_cache.entries={entries}");
         let set = [entries.as_str(), "machine.mmu_cache.page_walk_cache.ways=1"];
         warm_references("nested-radix-shared-page-walk-cache", &set)
     };
-    let (few, more) = (of("4"), of("64"));
+    let (few, more) = (references("4"), references("64"));
     assert!(6.0 < more && more < few && few < 24.0, "{few} {more}");
 }
 

@@ -153,9 +153,9 @@ fn is_dirty_in_the_host(simulation: &Simulation, addr: PhysAddr) -> bool {
 fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAddr), intents: &[Intent]) -> [u64; 4] {
     let count = |simulation: &Simulation| {
         let (walks, all) = (&simulation.hw.walks, simulation.hw.walks.total());
-        let of = if origin == Origin::Kernel { &all.kernel } else { &all.program };
-        let refs = of.refs.as_flattened().as_flattened().iter().sum::<u64>();
-        [of.count, refs, walks.dirty_walks, walks.ad_updates]
+        let counts = if origin == Origin::Kernel { &all.kernel } else { &all.program };
+        let refs = counts.refs.as_flattened().as_flattened().iter().sum::<u64>();
+        [counts.count, refs, walks.dirty_walks, walks.ad_updates]
     };
     let before = count(simulation);
     for &intent in intents {

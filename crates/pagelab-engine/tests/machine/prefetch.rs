@@ -42,8 +42,8 @@ fn loads(config: &pagelab_engine::config::Config, gap: u32, offsets: &[u64]) -> 
     let (_, before) = run(config, script(&[]), &[0]);
     let (simulation, after) = run(config, script(offsets), &[0]);
     assert_conserved(&after);
-    for of in simulation.hw.caches.prefetched().into_iter().flatten() {
-        assert_eq!(of.issued, of.useful + of.late + of.useless + of.unused, "{of:?}");
+    for counts in simulation.hw.caches.prefetched().into_iter().flatten() {
+        assert_eq!(counts.issued, counts.useful + counts.late + counts.useless + counts.unused, "{counts:?}");
     }
     after.since(&before)
 }
@@ -195,9 +195,9 @@ fn second_pass(system: &str, pages: u64, stride: usize, gap: u32) -> Statistics 
     let (_, before) = run(&config, pass(0), &[0]);
     let (_, after) = run(&config, pass(1), &[0]);
     assert_conserved(&after);
-    let of = |name: &str| after.values[&format!("prefetch.tlb.{name}")];
-    assert_eq!(of("entered"), of("useful") + of("late") + of("useless") + of("unused"));
-    assert_eq!(of("walks"), of("entered") + of("unmapped"));
+    let value = |name: &str| after.values[&format!("prefetch.tlb.{name}")];
+    assert_eq!(value("entered"), value("useful") + value("late") + value("useless") + value("unused"));
+    assert_eq!(value("walks"), value("entered") + value("unmapped"));
     after.since(&before)
 }
 
@@ -206,21 +206,25 @@ fn the_page_behind_needs_no_walk() {
     const MANY: u64 = 2048;
     for (system, gap) in [("radix", 1000), ("nested-radix-no-mmu-cache", 1), ("nested-radix", 1000)] {
         let stats = second_pass(system, MANY, 1, gap);
-        let of = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
+        let value = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
         assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{system}");
         assert_eq!(stats.values["walk.count"], 1, "{system}: that of the first page");
         // After the last page there is none.
-        assert_eq!([of("walks"), of("unmapped"), of("useful") + of("late")], [MANY, 1, MANY - 1], "{system}");
-        assert_eq!(of("late") > 0, gap == 1, "{system}");
+        assert_eq!(
+            [value("walks"), value("unmapped"), value("useful") + value("late")],
+            [MANY, 1, MANY - 1],
+            "{system}"
+        );
+        assert_eq!(value("late") > 0, gap == 1, "{system}");
         // Accesses do not wait for prefetch walks, except for the rest of late ones.
-        let waited = MANY * 7 + stats.values["walk.cycles"] + of("late_cycles");
+        let waited = MANY * 7 + stats.values["walk.cycles"] + value("late_cycles");
         assert_eq!(stats.values["cycles.translation"], waited, "{system}");
     }
     // Every second page: prefetched translations are never used.
     let stats = second_pass("radix", MANY, 2, 1000);
-    let of = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
+    let value = |name: &str| stats.values[&format!("prefetch.tlb.{name}")];
     // The last 512 pages of the first pass are in the TLB, and the unused ones of them stay there.
-    assert_eq!([of("useful"), of("late"), of("walks")], [0, 0, (MANY - 512) / 2]);
+    assert_eq!([value("useful"), value("late"), value("walks")], [0, 0, (MANY - 512) / 2]);
     assert_eq!(stats.values["walk.count"], MANY / 2);
 }
 

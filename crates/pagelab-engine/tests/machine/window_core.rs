@@ -92,7 +92,7 @@ fn all_accesses_to_a_page_wait_for_its_walk() {
         assert_eq!(next_first, key_first, "{size:?}");
     }
     // Accesses to the next page do not, whether their line is cached or not.
-    let walks = |of: Translation| within(of, 0, Step { page: Some(of), latency: L1_LATENCY, ..walking() });
+    let walks = |page: Translation| within(page, 0, Step { page: Some(page), latency: L1_LATENCY, ..walking() });
     let [first, second] = [1, 2].map(|number| page(number, PageSize::Size4K));
     for (other, expected) in [(first, 50 + LATENCY), (second, LATENCY)] {
         assert_eq!(cycles(core("{}"), [walks(first), within(other, 5, load())])[0], expected);
@@ -143,9 +143,9 @@ fn queues_bound_loads_and_stores() {
 fn an_access_waits_for_the_later_of_window_and_queue() {
     // The second store's instructions need the load's window entry, and the first store's queue entry.
     let last = Step { access: Access { gap: 2, ..store().access }, ..store() };
-    let of = |first: u64| [Step { latency: first, ..store() }, Step { latency: 100, ..load() }, last];
+    let steps = |first: u64| [Step { latency: first, ..store() }, Step { latency: 100, ..load() }, last];
     let core = || core(r#"{"window":2,"store_queue":1}"#);
-    assert_eq!([50, 150, 300].map(|first| cycles(core(), of(first))[0]), [100, 150, 300]);
+    assert_eq!([50, 150, 300].map(|first| cycles(core(), steps(first))[0]), [100, 150, 300]);
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn impossible_memories() {
 #[test]
 fn values_of_the_wrong_form_say_which_is_right() {
     const PLACEMENT: &str = "system.layers.native.placement";
-    let of = |part: &str, value: &str| format!("{PLACEMENT}{part}={value}");
+    let setting = |part: &str, value: &str| format!("{PLACEMENT}{part}={value}");
     let tlb = |arrays: &str| format!("machine.tlb.l1d={arrays}");
     let thread = "kernel.threads.khugepaged";
     let cases: [(String, &str, &[&str]); 22] = [
@@ -221,22 +221,26 @@ fn values_of_the_wrong_form_say_which_is_right() {
             "kernel.threads.khugepaged.scan_sleep_cycle",
             &["did you mean `scan_sleep_cycles`?", "kernel.threads.khugepaged: the key `pages_to_scan` is missing"],
         ),
-        (of("", "bogus"), PLACEMENT, &["`bogus` is not possible", r#"write {"kind":"order0"}"#, "ptemagnet, eager"]),
-        (of("", "eager"), PLACEMENT, &[r#"write {"kind":"eager"}"#]),
-        (of(".kind", "pte-magnet"), "system.layers.native.placement.kind", &["did you mean ptemagnet?", "order0"]),
-        (of("", r#"{"cycles":3}"#), PLACEMENT, &["the key `kind` is missing; allowed are order0, ptemagnet"]),
         (
-            of("", r#"{"kind":"ptemagnet","cylces":3}"#),
+            setting("", "bogus"),
+            PLACEMENT,
+            &["`bogus` is not possible", r#"write {"kind":"order0"}"#, "ptemagnet, eager"],
+        ),
+        (setting("", "eager"), PLACEMENT, &[r#"write {"kind":"eager"}"#]),
+        (setting(".kind", "pte-magnet"), "system.layers.native.placement.kind", &["did you mean ptemagnet?", "order0"]),
+        (setting("", r#"{"cycles":3}"#), PLACEMENT, &["the key `kind` is missing; allowed are order0, ptemagnet"]),
+        (
+            setting("", r#"{"kind":"ptemagnet","cylces":3}"#),
             "system.layers.native.placement.cylces",
             &["did you mean `cycles`?"],
         ),
         (
-            of("", r#"{"kind":"ptemagnet","cycles":"x"}"#),
+            setting("", r#"{"kind":"ptemagnet","cycles":"x"}"#),
             "system.layers.native.placement.cycles",
             &["`x` is not possible", "a whole number"],
         ),
         (
-            of("", r#"{"kind":"eager","largest_block":"much"}"#),
+            setting("", r#"{"kind":"eager","largest_block":"much"}"#),
             "system.layers.native.placement.largest_block",
             &["'much' is not a size", "2GiB"],
         ),

@@ -9,8 +9,8 @@ fn with_set(set: &[&str]) -> Result<Config, EngineError> {
     assemble(&Assembly { set: &set, ..Assembly::default() })
 }
 
-fn error(of: Result<Config, EngineError>) -> String {
-    match of {
+fn error(result: Result<Config, EngineError>) -> String {
+    match result {
         Err(EngineError::Config { key, what }) => format!("{key}: {what}"),
         other => panic!("expected a configuration error, found {other:?}"),
     }

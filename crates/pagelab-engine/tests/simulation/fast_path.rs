@@ -247,9 +247,10 @@ fn other_systems_do_not() {
     for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-hashed-compact", &[])] {
         assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
     }
-    let key = |part: &str, of: Result<String, _>| format!("{part}={}", of.unwrap());
-    let stages = TlbStagesConfig::samples().into_iter().map(|of| key("machine.tlb.stages", to_string(&of)));
-    let prefetchers = TlbPrefetchConfig::samples().into_iter().map(|of| key("machine.prefetch.tlb", to_string(&of)));
+    let key = |part: &str, value: Result<String, _>| format!("{part}={}", value.unwrap());
+    let stages = TlbStagesConfig::samples().into_iter().map(|sample| key("machine.tlb.stages", to_string(&sample)));
+    let prefetchers =
+        TlbPrefetchConfig::samples().into_iter().map(|sample| key("machine.prefetch.tlb", to_string(&sample)));
     for set in stages.chain(prefetchers) {
         assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", &[&set]), 0.0, "{set}: it asks no stage");
     }

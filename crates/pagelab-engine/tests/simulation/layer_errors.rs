@@ -187,7 +187,7 @@ fn running_out_of_memory_names_the_layer() {
 
 #[test]
 fn impossible_fault_engines_are_refused() {
-    let engine = |of: &str| format!(r#"system.layers.native.fault_engine={{"kind":"mfoe"{of}}}"#);
+    let engine = |parameters: &str| format!(r#"system.layers.native.fault_engine={{"kind":"mfoe"{parameters}}}"#);
     let layer = |part: &str| format!("system.layers.native.{part}");
     for (system, set, key, words) in [
         ("radix", vec![engine(r#","entries":0"#)], "fault_engine.entries", &["0 is out of range", "1 to 65535"][..]),
@@ -245,7 +245,7 @@ fn impossible_fault_engines_are_refused() {
 
 #[test]
 fn impossible_placements_are_refused() {
-    let placement = |of: &str| format!("system.layers.native.placement={{{of}}}");
+    let placement = |parameters: &str| format!("system.layers.native.placement={{{parameters}}}");
     let folios = r#"system.layers.native.folios=["32KiB"]"#.to_owned();
     for (set, key, words) in [
         (vec![placement(r#""kind":"ptemagnet","group_pages":3"#)], "placement.group_pages", &["3", "2, 4 and 8"][..]),

@@ -133,7 +133,7 @@ fn steps_are_the_stages(fault: &FaultSample) {
         let (mut cycles, mut lines) = (0, [0; 5]);
         for step in fault.steps.iter().filter(|step| (&step.layer, step.stage) == (&stage.layer, stage.stage)) {
             cycles += step.cycles;
-            lines.iter_mut().zip(step.lines).for_each(|(sum, of)| *sum += of);
+            lines.iter_mut().zip(step.lines).for_each(|(sum, more)| *sum += more);
         }
         SampledStage { cycles, lines, ..stage.clone() }
     };

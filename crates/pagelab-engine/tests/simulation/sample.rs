@@ -164,7 +164,7 @@ fn a_saved_sample_gives_what_the_sample_does() {
     let of_sample = run_request(&request(&[GUPS], text), &|_| true).unwrap();
     let (saved, sampled) = (&of_saved.results[0], &of_sample.results[0]);
     assert_eq!((&saved.stats, &saved.windows), (&sampled.stats, &sampled.windows));
-    let [saved, sampled] = [saved, sampled].map(|of| of.sample.as_ref().unwrap());
+    let [saved, sampled] = [saved, sampled].map(|result| result.sample.as_ref().unwrap());
     assert_eq!((saved.offset, &saved.longer), (sampled.offset, &sampled.longer));
     let twice = refusal(&request(&[path], text));
     assert!(twice.contains("stretches of it were skipped"), "{twice}");
@@ -222,11 +222,11 @@ impl Tap for Request {}
 
 #[test]
 fn fault_costs_cover_the_whole_program() {
-    let of = |sample: Option<&str>| {
+    let result = |sample: Option<&str>| {
         let request = Request { sample: sample.map(str::to_owned), profile: true, ..request(&[GUPS], "off") };
         run_request(&request, &|_| true).unwrap().results.remove(0)
     };
-    let (whole, sampled) = (of(None), of(Some("every=20K,length=2K,warm=1K")));
+    let (whole, sampled) = (result(None), result(Some("every=20K,length=2K,warm=1K")));
     let layer = &whole.sources[0].layer;
     let zeroed = format!("layer.{layer}.fault.zeroed_bytes");
     assert_eq!(sampled.stats[&format!("program.{zeroed}")], whole.stats[&zeroed]);
@@ -245,14 +245,14 @@ fn fault_costs_cover_the_whole_program() {
 
 #[test]
 fn a_short_limit_is_one_of_the_source_and_not_of_what_is_passed_on() {
-    let of = |sample: Option<&str>| {
+    let statistics = |sample: Option<&str>| {
         let request =
             Request { sample: sample.map(str::to_owned), max_accesses: Some(100_000), ..request(&[GUPS], "off") };
         run_request(&request, &|_| true).unwrap().results.remove(0).stats
     };
-    let (whole, sampled) = (of(None), of(Some("every=20K,length=2K,warm=1K")));
+    let (whole, sampled) = (statistics(None), statistics(Some("every=20K,length=2K,warm=1K")));
     assert_eq!(sampled["program.fault.minor.count"], whole["fault.minor.count"]);
     assert!(sampled["accesses"] * 5 < whole["accesses"]);
-    let lines = of(Some("every=2K,length=200,warm=200"));
+    let lines = statistics(Some("every=2K,length=200,warm=200"));
     assert_eq!(lines["program.fault.minor.count"], whole["fault.minor.count"], "touches do not count");
 }

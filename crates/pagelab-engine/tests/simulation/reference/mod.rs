@@ -111,15 +111,15 @@ fn compare_caches(config: &CacheConfig, cores: usize, steps: u64, seed: u64) {
         }
     }
     let stats = engine.stats();
-    for (core, of) in stats.cores.iter().enumerate() {
+    for (core, counted) in stats.cores.iter().enumerate() {
         let counts = caches::CoreCounts {
-            upgrades: of.upgrades,
-            l1_writebacks: of.l1_writebacks,
-            l2_writebacks: of.l2_writebacks,
-            invalidations: of.invalidations,
-            downgrades: of.downgrades,
-            downgrade_writebacks: of.downgrade_writebacks,
-            back_invalidations: of.back_invalidations,
+            upgrades: counted.upgrades,
+            l1_writebacks: counted.l1_writebacks,
+            l2_writebacks: counted.l2_writebacks,
+            invalidations: counted.invalidations,
+            downgrades: counted.downgrades,
+            downgrade_writebacks: counted.downgrade_writebacks,
+            back_invalidations: counted.back_invalidations,
         };
         assert_eq!(&counts, naive.counts(core), "core {core} of {cores}, {config:?}");
     }
