@@ -51,6 +51,35 @@ def test_words_to_avoid_are_found(tmp_path: Path, name: str, text: str, line: in
     assert found[0].endswith(f"write {instead}")
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "fn of() {}",
+        "let of = 1;",
+        "cpus.map(|of| 1)",
+        "($of:expr) => {}",
+        'format!("{of}")',
+        'format!("{{{of:?}}}")',
+        'r#"{of}"#',
+        "if x == '\\'' && of {}",
+    ],
+)
+def test_names_to_avoid_are_found(tmp_path: Path, code: str) -> None:
+    (tmp_path / "code.rs").write_text(f"// A list of all.\n{code}\n")
+    status, found = _checked(tmp_path / "code.rs")
+    assert status == 1
+    assert len(found) == 1
+    assert found[0].startswith(f"{tmp_path / 'code.rs'}:2: the name `of`: write ")
+
+
+def test_names_to_avoid_are_words_of_code(tmp_path: Path) -> None:
+    code = """/* one of two */ // one of two
+        let (size_of, of_kind) = ("one of \\"two\\" {{of}} {of_kind}", option::of(1)); // and {of}
+    """
+    (tmp_path / "code.rs").write_text(code)
+    assert _checked(tmp_path / "code.rs") == (0, [])
+
+
 def test_wide_lines_of_markdown_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     wide = "word " * 30
