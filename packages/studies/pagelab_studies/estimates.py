@@ -8,8 +8,8 @@ from pagelab.faults import models
 _PREFIX = "model."
 
 
-def statistics(faults: str | Path, settings: Sequence[str], seed: int) -> dict[str, int]:
-    """The estimate for a fault trace or a fault process, as whole numbers: `model.*`.
+def statistics(faults: str | Path, settings: Sequence[str], seed: int, name: str = "") -> dict[str, int]:
+    """The estimate for a fault trace or a fault process, as whole numbers: `model.*`, or `model.NAME.*`.
 
     Raises:
         UsageError, TraceError: as `models.mfoe`.
@@ -25,16 +25,20 @@ def statistics(faults: str | Path, settings: Sequence[str], seed: int) -> dict[s
         "before_ns": round(sum(core["before_ps"] for core in cores) / 1000),
         "after_ns": round(sum(core["after_ps"] for core in cores) / 1000),
     }
-    return {f"{_PREFIX}{name}": value for name, value in values.items()}
+    return {f"{_prefix(name)}{key}": value for key, value in values.items()}
+
+
+def _prefix(name: str) -> str:
+    return f"{_PREFIX}{name}." if name else _PREFIX
 
 
 class Estimate:
     """Figures computed from these statistics."""
 
-    def __init__(self, stats: Mapping[str, int]) -> None:
+    def __init__(self, stats: Mapping[str, int], name: str = "") -> None:
         of = {
-            name: stats[f"{_PREFIX}{name}"]
-            for name in ("faults", "hits", "duration_ns", "parallelism_ppm", "before_ns", "after_ns")
+            key: stats[f"{_prefix(name)}{key}"]
+            for key in ("faults", "hits", "duration_ns", "parallelism_ppm", "before_ns", "after_ns", "cut")
         }
         busy_ns = of["duration_ns"] * of["parallelism_ppm"] / 1e6
         self.hit_rate = 100 * of["hits"] / of["faults"]
@@ -42,6 +46,8 @@ class Estimate:
         self.faults_per_second = of["faults"] / of["duration_ns"] * 1e9
         self.share = 100 * of["before_ns"] / busy_ns
         """Per cent of the program's time on its cores that faults take without the engine."""
-        self.cut = 100 * stats[f"{_PREFIX}cut"] / of["faults"]
+        self.share_after = 100 * of["after_ns"] / (busy_ns - of["before_ns"] + of["after_ns"])
+        """The same with the engine, of the shorter time."""
+        self.cut = 100 * of["cut"] / of["faults"]
         """Per cent of the faults whose latency, one number for all, reached beyond the next fault."""
         self.speed_up = busy_ns / (busy_ns - of["before_ns"] + of["after_ns"])

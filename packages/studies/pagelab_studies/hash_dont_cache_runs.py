@@ -197,7 +197,7 @@ def _seed_settings(system: str, number: int) -> tuple[str, ...]:
     return tuple(f"system.layers.{layer}.page_table.seed={number}" for layer in layers)
 
 
-def _run(
+def window_of(
     workload: Workload,
     system: str,
     preset: str,
@@ -207,6 +207,7 @@ def _run(
     load: float = 1 / 8,
     scattered: bool = False,
 ) -> Run:
+    """A window of a workload after its pages have been touched, on tables sized to it."""
     # Neither files nor processes beside it: the machine's 96 GiB are there for the largest.
     return Run(
         workload.name,
@@ -237,52 +238,52 @@ def _runs() -> Iterator[Run]:
     # The longest first, so that none is left alone at the end.
     for workload in reversed(SUITE):
         for system, preset in {**BARE, **NESTED}.items():
-            yield _run(workload, system, preset)
+            yield window_of(workload, system, preset)
             for number in range(1, hash_functions(workload.name, system, "")):
-                yield _run(workload, system, preset, drawn(number), _seed_settings(system, number))
+                yield window_of(workload, system, preset, drawn(number), _seed_settings(system, number))
         if workload in MODELLED:
             for system, preset in LARGE_PAGES.items():
-                yield _run(workload, system, preset)
+                yield window_of(workload, system, preset)
     yield from _loads()
     yield from _look_ups()
     for number in range(PLACEMENTS):
         for system, preset in NESTED.items():
-            yield _run(CACTUS, system, preset, *_placement(system, number), scattered=True)
+            yield window_of(CACTUS, system, preset, *_placement(system, number), scattered=True)
     yield from _of_milc()
     for workload in BEYOND_SUITE:
         for system, (preset, _) in BEYOND.items():
             if system not in {**BARE, **NESTED}:
-                yield _run(workload, system, preset, beyond=True)
+                yield window_of(workload, system, preset, beyond=True)
     for label, more in ASSOCIATIVE.items():
         for system, preset in BARE.items():
-            yield _run(CACTUS, system, preset, label, more)
+            yield window_of(CACTUS, system, preset, label, more)
 
 
 def _loads() -> Iterator[Run]:
     for name, load in GRAPH_LOADS.items():
-        yield _run(GRAPHS[0], "hashed", BARE["hashed"], f"load {name}", load=load)
+        yield window_of(GRAPHS[0], "hashed", BARE["hashed"], f"load {name}", load=load)
     for system, preset in (("nested hashed", NESTED["nested hashed"]), ("hashed", BARE["hashed"])):
         for name, load in LOADS.items():
             for number in range(HASH_SEEDS):
                 more = _seed_settings(system, number)
-                yield _run(SWEPT, system, preset, drawn(number, f"load {name}"), more, load=load)
+                yield window_of(SWEPT, system, preset, drawn(number, f"load {name}"), more, load=load)
 
 
 def _look_ups() -> Iterator[Run]:
     more = ("machine.mmu_cache.paging_structure.latency_cycles=0",)
     for workload in (MCF, XALAN, CACTUS):
-        yield _run(workload, "perfect", BARE["perfect"], FREE_LOOKUP, more)
+        yield window_of(workload, "perfect", BARE["perfect"], FREE_LOOKUP, more)
         if workload != CACTUS:
-            yield _run(workload, "nested perfect", NESTED["nested perfect"], FREE_LOOKUP, more)
+            yield window_of(workload, "nested perfect", NESTED["nested perfect"], FREE_LOOKUP, more)
 
 
 def _of_milc() -> Iterator[Run]:
-    yield _run(MILC, "radix", "radix")
+    yield window_of(MILC, "radix", "radix")
     for system, preset in DESIGNS.items():
         for number in range(HASH_SEEDS):
-            yield _run(MILC, system, preset, drawn(number), _seed_settings(system, number))
+            yield window_of(MILC, system, preset, drawn(number), _seed_settings(system, number))
     for cluster in CLUSTERS:
         for number in range(HASH_SEEDS):
             size = f"system.layers.guest.page_table.cluster={cluster}"
             more = (size, *_seed_settings("nested hashed", number))
-            yield _run(MILC, "nested hashed", NESTED["nested hashed"], drawn(number, f"cluster {cluster}"), more)
+            yield window_of(MILC, "nested hashed", NESTED["nested hashed"], drawn(number, f"cluster {cluster}"), more)

@@ -53,6 +53,8 @@ class Run:
     """Streams of processes that arrive during it."""
     estimate: tuple[str, ...] | None = None
     """Settings of the event model of MFOE, if its page faults are also given to that model (`estimates.statistics`)."""
+    more_estimates: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Further settings of that model, with a name for each: statistics `model.NAME.*`."""
     contiguity_map: bool = False
     """Whether to keep the frames of its pages at the end."""
     after_touches: bool = False
@@ -506,7 +508,7 @@ def _measure(
     before = warm_up(run)
     source = run.spec.format(accesses=run.settle + window, total=before + window, programs=programs)
     if not run.preset:
-        return Measurement(run, window, estimates.statistics(source, run.estimate or (), run.seed))
+        return Measurement(run, window, _estimates(run, source))
     with tempfile.TemporaryDirectory(prefix="pagelab-") as folder:
         faults = Path(folder, "run.faults") if run.estimate is not None else None
         results = pagelab.run(
@@ -524,13 +526,21 @@ def _measure(
             threads=1,
             progress=look,
         )
-        estimated = estimates.statistics(faults, run.estimate or (), run.seed) if faults else {}
+        estimated = _estimates(run, faults) if faults else {}
     result = results.systems[0]
     measurement = Measurement(run, window, {**result.stats, **estimated}, result.windows, result.contiguity_map)
     check(measurement)
     if reproduction.check:
         reproduction.check(measurement)
     return measurement
+
+
+def _estimates(run: Run, faults: str | Path) -> dict[str, int]:
+    """All estimates that a run asks for, of a trace or a process of page faults."""
+    found = estimates.statistics(faults, run.estimate or (), run.seed)
+    for name, settings in run.more_estimates:
+        found |= estimates.statistics(faults, settings, run.seed, name)
+    return found
 
 
 def check(measurement: Measurement) -> None:

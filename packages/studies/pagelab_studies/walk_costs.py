@@ -103,7 +103,7 @@ class Walks:
     @classmethod
     def of(cls, measurement: Measurement) -> "Walks":
         stats = measurement.stats
-        names = [name for name in ("pgd", "pud", "pmd", "pte") if f"stc.hits.{name}" in stats]
+        names = [name for name in ("pgd", "p4d", "pud", "pmd", "pte") if f"stc.hits.{name}" in stats]
         hits = sum(stats[f"stc.hits.{name}"] - stats.get(f"stc.false_hits.{name}", 0) for name in names)
         return cls(
             stats["fault.walk.count"],
@@ -119,10 +119,11 @@ class Walks:
         """The sum with another's, which counts this many times."""
         return Walks(*(mine + times * its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    def mean(self, costs: Costs, kernel: str, *, with_fills: bool = True) -> float:
+    def mean(self, costs: Costs, kernel: str, *, with_fills: bool = True, further_levels: int = 0) -> float:
         """Cycles per walk at other costs than the preset's. They are sums, so nothing needs to run again. Fills may
-        be after the timed interval."""
+        be after the timed interval. `further_levels` are those of the page table beyond four."""
         cycles = self.cycles + (costs.walk - PRESET.walk) * self.count
+        cycles += further_levels * (costs.level - PRESET.level) * self.count
         cycles -= (costs.root - PRESET.root) * self.hits + (costs.level - PRESET.level) * self.levels
         cycles += (costs.of_look_up(kernel) - PRESET.of_look_up(kernel)) * self.look_ups
         cycles += (costs.fill - PRESET.fill) * self.fills if with_fills else -self.fill_cycles
@@ -140,11 +141,17 @@ class Saving:
 
     @classmethod
     def between(
-        cls, kernel: str, before: Walks, after: Walks, timer: float = 0.0, timed: tuple[float, ...] = ()
+        cls,
+        kernel: str,
+        before: Walks,
+        after: Walks,
+        timer: float = 0.0,
+        timed: tuple[float, ...] = (),
+        further_levels: int = 0,
     ) -> "Saving":
         def saved(costs: Costs, with_fills: bool) -> float:
-            mean = after.mean(costs, kernel, with_fills=with_fills)
-            return 100 * (1 - (mean + timer) / (before.mean(costs, kernel) + timer))
+            mean = after.mean(costs, kernel, with_fills=with_fills, further_levels=further_levels)
+            return 100 * (1 - (mean + timer) / (before.mean(costs, kernel, further_levels=further_levels) + timer))
 
         every = (PRESET, *BY_STRING, *BY_STORES)
         return cls(tuple(saved(costs, with_fills) for with_fills in (True, False) for costs in every), timed)

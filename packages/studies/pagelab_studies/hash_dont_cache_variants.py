@@ -1,0 +1,254 @@
+"""Questions of "Hash, Don't Cache (the Page Table)" beside its figures.
+
+Controls that hardly miss the TLB (§5.2), the optimisations of §4.3 on further programs, the linear model of run time
+(§5.1) beside two cores, TLB misses of the kernel (§5.1), and what ended processes leave behind in a table (§5.4).
+Workloads and tables are those of `hash_dont_cache_runs`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+from pagelab_studies.hash_dont_cache_runs import (
+    BARE,
+    CACTUS,
+    COSTS,
+    DESIGNS,
+    MCF,
+    MIB,
+    NESTED,
+    PAGE,
+    XALAN,
+    Workload,
+    window_of,
+)
+from pagelab_studies.hash_dont_cache_samples import rests_on
+from pagelab_studies.interval import Interval, all_hold
+from pagelab_studies.study import (
+    Claim,
+    Cost,
+    Findings,
+    Measurement,
+    Measurements,
+    Reproduction,
+    Run,
+    Series,
+    by_sections,
+    figure,
+    mean,
+    per_walk,
+    program_time,
+    saved,
+)
+
+
+def _control(name: str, spec: str, mib: int, stands_for: str) -> Workload:
+    full = f"{spec},accesses={{accesses}},init=pages"
+    return Workload(name, full, mib * MIB, 2_000_000, mib * MIB // PAGE, stands_for)
+
+
+CONTROLS = (
+    _control("small working set", "zipf:size=1MiB", 1, "a program whose pages all fit the second-level TLB"),
+    _control("stream", "seq:size=64MiB", 64, "a program that reads its memory word by word, in order"),
+    _control("blocks", "semirandom:size=1MiB,steps=6", 1, "runs of pages within what the TLBs hold"),
+)
+FURTHER = (MCF, XALAN, CACTUS)
+MODELLED = (MCF, XALAN)
+CORES = {"in order": (), "overlapping": ("machine.core=skylake",)}
+MODEL_SYSTEMS = {**BARE, "2M": "radix-2m"}
+FIRST_TOUCHES = "first touches included"
+SEEDS = (1, 2, 3)
+EXITS = "processes that end"
+_LEAVERS = 400
+_EXIT_SYSTEMS = {"open": "hashed-open", "compact": "hashed-compact"}
+_MANY = "window of a program beside 400 processes of 1 MiB; 3 seeds of their arrivals"
+_CONTROLLED = "windows of synthetic programs; an in-order core that waits for each access"
+_LINEAR = "windows of two analogues; the two cores of the simulator, not a processor"
+
+
+def cost(run: Run) -> Cost:
+    """What a run takes: as in `hash_dont_cache_runs`, and an estimate for the others."""
+    if run.workload == EXITS:
+        return Cost(600, 3000)
+    if run.workload in COSTS:
+        factor = 3 if run.label == "overlapping" else 1
+        (window, warm_up) = (of[0] for of in COSTS[run.workload])
+        return Cost(factor * window, warm_up)
+    return Cost(60, 2000)
+
+
+def runs() -> list[Run]:
+    return list(_runs())
+
+
+def _runs() -> Iterator[Run]:
+    for workload in CONTROLS:
+        for system, preset in {**BARE, **NESTED}.items():
+            yield window_of(workload, system, preset)
+    for workload in FURTHER:
+        for design, preset in DESIGNS.items():
+            yield window_of(workload, design, preset)
+    for workload in MODELLED:
+        for label, settings in CORES.items():
+            for system, preset in MODEL_SYSTEMS.items():
+                yield window_of(workload, system, preset, label, settings)
+        for system in ("radix", "hashed"):
+            yield _whole(workload, system)
+    for design in _EXIT_SYSTEMS:
+        for seed in SEEDS:
+            yield _exits(design, seed)
+
+
+def _whole(workload: Workload, system: str) -> Run:
+    """From the first access on, with the kernel's page faults."""
+    of = window_of(workload, system, BARE[system])
+    return Run(of.workload, of.spec, of.system, of.preset, of.accesses, 0, of.settings, FIRST_TOUCHES)
+
+
+def _exits(design: str, seed: int) -> Run:
+    """Updates of 64 MiB by one program, while short processes come and go on another core."""
+    process = f"seq:size=1MiB,step=4096,passes=1,write=1@2,per_second=2000,count={_LEAVERS}"
+    table = "system.layers.native.page_table"
+    return Run(
+        EXITS,
+        "gups:size=64MiB,accesses={accesses},init=pages@0",
+        design,
+        _EXIT_SYSTEMS[design],
+        4_000_000,
+        64 * MIB // PAGE,
+        (f"{table}.table_bytes={2 * MIB}", f"{table}.exits_per_scan=32"),
+        arrivals=(process,),
+        seed=seed,
+    )
+
+
+def evaluate(measured: Measurements) -> Findings:
+    """What the runs say."""
+    return by_sections(measured, (_controls, _optimisations, _linear_model, _kernel_misses, _deleted))
+
+
+def _change(before: Measurement, after: Measurement) -> Interval:
+    """Per cent of run time saved, with the 95 % interval of eight parts. Parts without a walk count as well."""
+    parts = [saved(one, other) for one, other in zip(before.parts, after.parts, strict=True)]
+    around = mean(parts)
+    value = saved(before.stats, after.stats)
+    return Interval(value - (around.value - around.low), value, value + (around.high - around.value))
+
+
+def _controls(measured: Measurements, findings: Findings) -> None:
+    cells = {
+        (workload.name, system): _change(measured[workload.name, f"{prefix}radix"], measured[workload.name, system])
+        for workload in CONTROLS
+        for prefix in ("", "nested ")
+        for system in (f"{prefix}perfect", f"{prefix}hashed")
+    }
+    findings.series.append(Series.within("§5.2", "run time saved where the TLBs hardly miss", "%", cells))
+    least, most = min(of.low for of in cells.values()), max(of.high for of in cells.values())
+    unchanged = all_hold(of.within(-1, 1) for of in cells.values())
+    text = "programs that hardly miss the TLBs gain or lose less than 1 % by perfect MMU caches or hashed tables"
+    findings.claims.append(Claim("§5.2", text, unchanged, f"{least:.2f} to {most:.2f} %", _CONTROLLED))
+
+
+def _difference(of: Callable[[Mapping[str, int]], float]) -> Callable[[Mapping[str, int], Mapping[str, int]], float]:
+    return lambda before, after: of(before) - of(after)
+
+
+def _optimisations(measured: Measurements, findings: Findings) -> None:
+    for title, statistic, unit in (
+        ("cycles of a walk", "walk.cycles", "cycles"),
+        ("references of a walk, in lines", "walk.refs", "lines"),
+        ("DRAM references of a walk", "walk.refs.dram", "references to DRAM"),
+    ):
+        of = per_walk(statistic)
+        cells = {
+            (workload.name, design): figure(of, measured[workload.name, design])
+            for workload in FURTHER
+            for design in DESIGNS
+        }
+        findings.series.append(Series.within("Fig 6", f"{title}, further programs", unit, cells))
+        if statistic == "walk.refs":
+            continue
+        for workload in FURTHER:
+            windows = [measured[workload.name, design] for design in DESIGNS]
+            falls = [figure(_difference(of), *pair).above(0) for pair in itertools.pairwise(windows)]
+            detail = ", ".join(f"{design} {cells[workload.name, design].value:.3g}" for design in DESIGNS)
+            text = f"each optimisation lowers the {title} ({workload.name})"
+            based = rests_on("the window of one analogue, one hash function", workload.name)
+            findings.claims.append(Claim("Fig 6", text, all_hold(falls), detail, based))
+
+
+def _linear_model(measured: Measurements, findings: Findings) -> None:
+    """Run time = A × walk cycles + B, from pages of 4 KiB and 2 MiB, beside what each core really takes."""
+    cells: dict[tuple[str, str], float] = {}
+    errors: dict[str, list[float]] = {}
+    for workload, core in itertools.product(MODELLED, CORES):
+        of = {system: measured[workload.name, system, core].stats for system in MODEL_SYSTEMS}
+        time = {system: program_time(stats) for system, stats in of.items()}
+        walks = {system: stats["walk.cycles"] / stats["accesses"] for system, stats in of.items()}
+        slope = (time["radix"] - time["2M"]) / (walks["radix"] - walks["2M"])
+        for system in ("perfect", "hashed"):
+            simulated = 100 * (1 - time[system] / time["radix"])
+            modelled = 100 * slope * (walks["radix"] - walks[system]) / time["radix"]
+            cells |= {
+                (f"{workload.name}, {core}, {system}", "simulated"): simulated,
+                (f"{workload.name}, {core}, {system}", "by the model"): modelled,
+            }
+            errors.setdefault(core, []).append(modelled - simulated)
+    findings.series.append(Series.of("§5.1", "run time saved: simulated, and by the linear model", "%", cells))
+    for core, of_core in errors.items():
+        interval = Interval.of(of_core)
+        detail = f"{interval.low:.1f} to {interval.high:.1f} points of run time"
+        text = f"the linear model is within 1 point of the simulated saving ({core} core)"
+        findings.claims.append(Claim("§5.1", text, interval.within(-1, 1), detail, _LINEAR))
+
+
+def _kernel_misses(measured: Measurements, findings: Findings) -> None:
+    cells: dict[tuple[str, str], float] = {}
+    for workload in MODELLED:
+        for system in ("radix", "hashed"):
+            stats = measured[workload.name, system, FIRST_TOUCHES].stats
+            programs = stats["walk.cycles"] + stats["walk.aborted.cycles"]
+            kernel = stats["walk.kernel.cycles"]
+            cells[f"{workload.name}, {system}", "kernel"] = 100 * kernel / (programs + kernel)
+    title = "walks for the kernel's own accesses, of the cycles of all walks, first touches included"
+    findings.series.append(Series.of("§5.1", title, "%", cells))
+    detail = f"{max(cells.values()):.2f} % at most"
+    text = "TLB misses of the kernel are negligible: below 1 % of the cycles of walks"
+    rests = "the simulated kernel's accesses, through a direct map with large pages; two analogues"
+    findings.claims.append(Claim("§5.1", text, max(cells.values()) < 1, detail, rests))
+
+
+def _deleted(measured: Measurements, findings: Findings) -> None:
+    def searches(stats: Mapping[str, int]) -> float:
+        return stats["walk.aborted.refs"] / max(stats["walk.aborted.count"], 1)
+
+    cells: dict[tuple[str, str], Interval] = {}
+    scans: dict[tuple[str, str], float] = {}
+    for design in _EXIT_SYSTEMS:
+        of = list(measured.seeds(EXITS, design).values())
+        for number in range(len(of[0].parts)):
+            values = [searches(one.parts[number]) for one in of]
+            cells[f"part {number + 1}", design] = Interval.of(values, sum(values) / len(values))
+        rise = Interval.of([searches(one.parts[-1]) - searches(one.parts[0]) for one in of])
+        text = f"slots of ended processes lengthen searches ({design})"
+        detail = f"references of a search for a page that is not mapped: {rise} more in the last part than in the first"
+        findings.claims.append(Claim("§5.4", text, rise.above(0), detail, _MANY))
+        for one in of:
+            key = "layer.native.page_table"
+            per_exit = one.stats[f"{key}.scan.cycles"] / max(one.stats["arrivals.count"], 1)
+            scans[f"{design}, seed {one.run.seed}", "cycles of scans per process"] = per_exit
+            scans[f"{design}, seed {one.run.seed}", "deleted slots at the end"] = one.stats[f"{key}.slots.deleted"]
+    findings.series.append(
+        Series.within("§5.4", "references of a search for a page that is not mapped", "lines", cells)
+    )
+    findings.series.append(Series.of("§5.4", "scans after exits, one per 32 processes", "cycles, slots", scans))
+
+
+REPRODUCTION = Reproduction(
+    name="hash-dont-cache-variants",
+    title="Hash, Don't Cache (the Page Table): controls and further questions",
+    paper="Idan Yaniv and Dan Tsafrir, SIGMETRICS 2016",
+    machine="sandybridge-e5-2420",
+    runs=runs,
+    evaluate=evaluate,
+    cost=cost,
+)

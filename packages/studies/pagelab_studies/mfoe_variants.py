@@ -1,0 +1,147 @@
+"""Two figures of the minor-fault offload engine's paper under conditions closer to it than in `mfoe_programs`.
+
+Fig 10: hit rate and gain by width and interval, for the four programs that the text names, by the event model on the
+faults of their replays. Fig 1: functions in containers that have a limit of 128 MiB each (Table 2), beyond the
+machine's capacity.
+"""
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from pagelab_studies import mfoe_figure_10, mfoe_programs
+from pagelab_studies.estimates import Estimate
+from pagelab_studies.interval import Interval
+from pagelab_studies.mfoe import SYSTEMS
+from pagelab_studies.mfoe_programs import (
+    CAPACITY,
+    CPUS,
+    FUNCTION_PAGES,
+    MODEL,
+    PASSES,
+    RECORDED_ACCESSES,
+    RECORDINGS,
+    REPLAYS,
+    SECONDS,
+    SWAP,
+    faults_per_second,
+    function_spec,
+)
+from pagelab_studies.study import Claim, Cost, Findings, Measurements, Reproduction, Run, Series, by_sections
+
+RATES = (50, 100, 150, 200)
+"""Functions per second; the machine serves half of the highest."""
+CONTAINERS = "128 MiB per container"
+SEEDS = (1, 2, 3)
+_REPLAYED = (
+    "one recording of each program, smaller than the paper's and on two threads; the event model with the paper's "
+    "costs and full tables at the start"
+)
+_QUEUE = (
+    f"{len(SEEDS)} seeds; the framework's queue is not modelled: functions share their CPU instead; a container per "
+    "CPU, whose functions share its limit"
+)
+
+
+def cost(run: Run) -> Cost:
+    """What an access takes, as in `mfoe_programs`."""
+    return mfoe_programs.cost(run)
+
+
+def runs() -> list[Run]:
+    """All runs; the replays need recordings."""
+    return [*_replays(), *_in_containers()]
+
+
+def _configuration(ring: int, period_us: int) -> str:
+    return f"{ring}_frames_{period_us}_us"
+
+
+def _replays() -> Iterator[Run]:
+    """Under the kernel alone; the model has the paper's costs, as in its Fig 10."""
+    configurations = tuple(
+        (_configuration(ring, period), (*MODEL, f"ring_entries={ring}", f"period_us={period}"))
+        for ring in mfoe_figure_10.RINGS
+        for period in mfoe_figure_10.PERIODS_US
+    )
+    for row in mfoe_figure_10.PROGRAMS:
+        yield Run(
+            row,
+            f"{{programs}}/{RECORDINGS[row]}.trace@0,2,4,6,8",
+            REPLAYS["kernel"],
+            SYSTEMS["kernel"],
+            RECORDED_ACCESSES,
+            estimate=MODEL,
+            more_estimates=configurations,
+            least_accesses=RECORDED_ACCESSES,
+            in_parts=False,
+        )
+
+
+def _in_containers() -> Iterator[Run]:
+    """A container per CPU, with a limit of its own and a tenth of the functions."""
+    function = function_spec()
+    for rate in RATES:
+        count = round(rate * SECONDS / CPUS)
+        accesses = CPUS * count * FUNCTION_PAGES * PASSES
+        pace = f"per_second={rate / CPUS:g},count={count},memory_limit=128MiB"
+        for seed in SEEDS:
+            yield Run(
+                "functions",
+                "",
+                "kernel",
+                SYSTEMS["kernel"],
+                accesses,
+                arrivals=tuple(f"{function}@{cpu},{pace}" for cpu in range(CPUS)),
+                settings=(SWAP,),
+                label=f"{rate} per second, {CONTAINERS}",
+                least_accesses=accesses,
+                in_parts=False,
+                seed=seed,
+            )
+
+
+def evaluate(measured: Measurements) -> Findings:
+    """What the runs say."""
+    return by_sections(measured, (_configurations, _containers))
+
+
+def _configurations(measured: Measurements, findings: Findings) -> None:
+    samples = {}
+    for row in mfoe_figure_10.PROGRAMS:
+        stats = measured[row, REPLAYS["kernel"]].stats
+        for ring in mfoe_figure_10.RINGS:
+            for period in mfoe_figure_10.PERIODS_US:
+                of = Estimate(stats, _configuration(ring, period))
+                samples[row, ring, period] = [mfoe_figure_10.Sample.from_speed_up(of.hit_rate, of.speed_up)]
+    mfoe_figure_10.add(findings, samples, "faults of replays", _REPLAYED)
+    mfoe_figure_10.add_faas(findings, samples, "faults of replays", _REPLAYED)
+
+
+def _containers(measured: Measurements, findings: Findings) -> None:
+    rates = {
+        rate: {
+            seed: faults_per_second(of)
+            for seed, of in measured.seeds("functions", "kernel", f"{rate} per second, {CONTAINERS}").items()
+        }
+        for rate in RATES
+    }
+    cells = {(str(rate), "kernel"): Interval.of(of.values(), fmean(of.values())) for rate, of in rates.items()}
+    title = f"Minor faults per second, by functions that arrive per second, {CONTAINERS}"
+    findings.series.append(Series.within("Fig 1", title, "K/s", cells))
+    last = rates[RATES[-1]]
+    drops = [100 * (1 - last[seed] / max(of[seed] for of in rates.values())) for seed in last]
+    drop = Interval.of(drops, fmean(drops))
+    detail = f"at {RATES[-1]} functions per second, of a capacity of {CAPACITY:.0f}, {drop} % below the peak"
+    text = f"the rate of minor faults drops beyond the machine's capacity ({CONTAINERS})"
+    findings.claims.append(Claim("Fig 1", text, drop.above(0), detail, _QUEUE))
+
+
+REPRODUCTION = Reproduction(
+    name="mfoe-variants",
+    title="The minor-fault offload engine: widths and intervals, containers",
+    paper="Chandrahas Tirumalasetty et al., ACM TACO 2022",
+    machine="xeon-e-2136",
+    runs=runs,
+    evaluate=evaluate,
+    cost=cost,
+)

@@ -1,0 +1,216 @@
+"""What Wu and Patel's paper on software translation caches rejects, or leaves to future work.
+
+Section 4.2 rejects one index for all levels. Section 6 names sizes, associativity and granularity as future work, and a
+counter that is sometimes wrong with several threads. The abstract speaks of five accesses, which a table of four levels
+does not make. Runs are as in `software_translation_cache`: a guest of one gigabyte per thread, first touches alone.
+"""
+
+import math
+from collections.abc import Iterator
+
+from pagelab_studies.interval import Interval, all_hold
+from pagelab_studies.published_rule import Fate, Region, fates
+from pagelab_studies.software_translation_cache import GUEST_ONLY, KERNELS, MEMORY, PAGES, PATTERNS, SIMULATED
+from pagelab_studies.study import (
+    Claim,
+    Cost,
+    Findings,
+    Measurement,
+    Measurements,
+    Reproduction,
+    Run,
+    Series,
+    by_sections,
+)
+from pagelab_studies.walk_costs import Saving, Walks
+
+CACHE = "kernel.translation_cache"
+ENTRIES = {f"{entries} entries": (f"{CACHE}.entries={entries}",) for entries in (4, 16, 64, 512)}
+WAYS = {f"16 entries, {ways} ways": (f"{CACHE}.ways={ways}",) for ways in (2, 4, 8)}
+OWNERS = {f"per {owner}": (f"{CACHE}.per={owner}",) for owner in ("vma", "mm", "cpu")}
+WITHOUT, WHOLE, PUBLISHED, BY_PUD = "no cache", "whole prefixes", "as published", "pud index"
+TWO_THREADS = "2 threads apart"
+FIVE = "five levels"
+FIVE_LEVELS = ("system.layers.guest.page_table.levels=5",)
+LARGE = "64 GiB"
+"""Has more entries of the pud than the arrays, which have 16."""
+_BY_PUD = {16: "16 entries", 512: "512 entries"}
+_COUNTED = "only counts, of 262,144 first touches at random; brackets: the 95 % interval of a share"
+_COSTS = "32 sets of measured costs of a walk's parts, of which a fifth level is one more; the caches of the preset"
+RULE_THREADS = (1, 2, 4, 8)
+RULE_PAGES = 1 << 16
+"""First touches of each thread in the model of the published rule."""
+RULE_START = (0x7F12_3456_7000 >> 12) - 8 * PAGES
+"""First page of its mapping: below others, as mmap places it, and aligned to pages only."""
+
+
+def cost(run: Run) -> Cost:
+    """What a run takes to make: as the same run of `software_translation_cache`."""
+    return Cost(window=5600 if run.label == LARGE else SIMULATED[max(run.accesses // PAGES, 1)])
+
+
+def runs() -> list[Run]:
+    return list(_runs())
+
+
+def _runs() -> Iterator[Run]:
+    for name in PATTERNS:
+        yield _run(name, WITHOUT, "1 thread")
+        for label, settings in {**ENTRIES, **WAYS}.items():
+            yield _run(name, WHOLE, label, settings)
+        for entries, label in _BY_PUD.items():
+            yield _run(name, BY_PUD, label, (f'{CACHE}={{"form":"pud-index","entries":{entries}}}',))
+            yield _run(name, PUBLISHED, label, (f"{CACHE}.entries={entries}",))
+        yield _run(name, WITHOUT, TWO_THREADS, threads=2)
+        for label, settings in OWNERS.items():
+            yield _run(name, WHOLE, f"{TWO_THREADS}, {label}", settings, threads=2)
+        for kernel in (WITHOUT, WHOLE, PUBLISHED):
+            yield _run(name, kernel, FIVE, FIVE_LEVELS)
+    yield _run("random", PUBLISHED, LARGE, size="64GiB", system="radix")
+    yield _run("random", BY_PUD, LARGE, (f'{CACHE}={{"form":"pud-index"}}',), size="64GiB", system="radix")
+
+
+def _run(
+    workload: str,
+    cache: str,
+    label: str,
+    settings: tuple[str, ...] = (),
+    *,
+    system: str = "nested-radix-cold",
+    size: str = "1GiB",
+    threads: int = 1,
+) -> Run:
+    preset, usual = KERNELS[PUBLISHED if cache == BY_PUD else cache]
+    guest_only = (GUEST_ONLY,) if system.startswith("nested") else ()
+    apart = ",regions=apart" if threads > 1 else ""
+    cpus = f"0-{threads - 1}" if threads > 1 else "0"
+    spec = f"{PATTERNS[workload].format(size=size)},threads={threads}{apart},accesses={{accesses}}@{cpus}"
+    every = (MEMORY, *guest_only, *usual, *settings)
+    return Run(workload, spec, cache, f"{system}@{preset}", PAGES * threads, 0, every, label)
+
+
+def evaluate(measured: Measurements) -> Findings:
+    """What the runs say."""
+    sections = (_sizes, _owners, _index_of_pmds, _index_of_pgds, _five_levels, _counters)
+    findings = by_sections(measured, sections)
+    findings.notes += [
+        "Cycles and brackets are those of the study `software-translation-cache`: 32 sets of measured costs.",
+        "Sizes, ways and owners are those of whole prefixes, the correct form.",
+    ]
+    return findings
+
+
+def _saved(measured: Measurements, name: str, cache: str, label: str, without: str, levels: int = 4) -> Saving:
+    before, after = Walks.of(measured[name, WITHOUT, without]), Walks.of(measured[name, cache, label])
+    return Saving.between(cache, before, after, further_levels=levels - 4)
+
+
+def _sizes(measured: Measurements, findings: Findings) -> None:
+    for title, labels in (("entries per level", ENTRIES), ("ways", {"16 entries": (), **WAYS})):
+        cells = {
+            (label, name): _saved(measured, name, WHOLE, label, "1 thread").interval
+            for label in labels
+            for name in PATTERNS
+        }
+        findings.series.append(
+            Series.within("§6", f"walk time saved by {title}, one thread", "%", cells, labels, PATTERNS)
+        )
+
+
+def _owners(measured: Measurements, findings: Findings) -> None:
+    labels = {label: f"{TWO_THREADS}, {label}" for label in OWNERS}
+    cells = {
+        (text, name): _saved(measured, name, WHOLE, label, TWO_THREADS).interval
+        for text, label in labels.items()
+        for name in PATTERNS
+    }
+    title = "walk time saved by what has a cache of its own, two threads with a mapping each"
+    findings.series.append(Series.within("§6", title, "%", cells, labels, PATTERNS))
+
+
+def _share(count: int, total: int) -> Interval:
+    """Per cent, with the 95 % interval of a share of so many independent cases."""
+    share = count / total
+    margin = 1.96 * math.sqrt(share * (1 - share) / total)
+    return Interval(100 * (share - margin), 100 * share, 100 * (share + margin))
+
+
+def _hits(of: Measurement, level: str) -> int:
+    return of.stats.get(f"stc.hits.{level}", 0)
+
+
+def _index_of_pmds(measured: Measurements, findings: Findings) -> None:
+    cells = {
+        (f"{name}, {label}", cache): _share(_hits(of, "pmd"), of.stats["stc.lookups"])
+        for name in PATTERNS
+        for label in _BY_PUD.values()
+        for cache in (PUBLISHED, BY_PUD)
+        for of in (measured[name, cache, label],)
+    }
+    title = "look-ups that hit the pmd, by its own index and by that of the pud"
+    findings.series.append(Series.within("§4.2", title, "%", cells))
+    few, many = (cells[f"random, {label}", BY_PUD] for label in _BY_PUD.values())
+    own_few, own_many = (cells[f"random, {label}", PUBLISHED] for label in _BY_PUD.values())
+    detail = f"random: {few} % with 16 and {many} % with 512 entries; by its own index {own_few} and {own_many} %"
+    text = "indexed by the pud's offset, the pmd cache is one entry for each pud: more entries give no more hits"
+    alike = many.minus(few).within(-0.1, 0.1)
+    findings.claims.append(Claim("§4.2", text, all_hold((alike, own_many.minus(own_few).above(0))), detail, _COUNTED))
+
+
+def _index_of_pgds(measured: Measurements, findings: Findings) -> None:
+    missed = {}
+    for cache in (PUBLISHED, BY_PUD):
+        of = measured["random", cache, LARGE]
+        hits = sum(_hits(of, level) for level in ("pgd", "p4d", "pud", "pmd"))
+        missed[cache] = _share(of.stats["stc.lookups"] - hits, of.stats["stc.lookups"])
+    detail = f"look-ups that miss even the pgd in {LARGE}: {missed[BY_PUD]} %; by its own index {missed[PUBLISHED]} %"
+    more = missed[BY_PUD].minus(missed[PUBLISHED])
+    text = "indexed by the pud's offset, upper caches miss although the address has their entry"
+    findings.claims.append(Claim("§4.2", text, more.above(0), detail, _COUNTED))
+
+
+def _five_levels(measured: Measurements, findings: Findings) -> None:
+    cells: dict[tuple[str, str], Interval] = {}
+    more = []
+    for name in PATTERNS:
+        for cache in (WHOLE, PUBLISHED):
+            five = _saved(measured, name, cache, FIVE, FIVE, 5)
+            four = _saved(measured, name, cache, "16 entries", "1 thread")
+            cells |= {(f"{name}, five levels", cache): five.interval, (f"{name}, four levels", cache): four.interval}
+            if cache == WHOLE:
+                more.append((name, five.minus(four)))
+    findings.series.append(Series.within("abstract", "walk time saved with five and four levels", "%", cells))
+    detail = ", ".join(f"{name} {of} points" for name, of in more)
+    text = "with five levels of tables a cache saves a larger share of a walk (whole prefixes)"
+    findings.claims.append(Claim("abstract", text, all_hold(of.above(0) for _, of in more), detail, _COSTS))
+
+
+def _counters(_: Measurements, findings: Findings) -> None:
+    """What the published rule would do to page tables, by a model of the rule alone."""
+    cells: dict[tuple[str, str], float] = {}
+    lost = 0
+    for threads in RULE_THREADS:
+        found = fates(Region(RULE_START, PAGES * threads), threads, RULE_PAGES)
+        cells |= {(f"{threads} threads", fate.value): 1e6 * found[fate] / found.total() for fate in Fate}
+        lost += found[Fate.OUTSIDE]
+    title = "first touches at random if the kernel continues from wrong entries, threads' regions in one mapping"
+    findings.series.append(Series.of("§6", title, "of a million", cells))
+    findings.notes.append(
+        "The paper's resident-set counter is sometimes wrong with several threads. The table of §6 shows one way: a "
+        "wrong entry of the pmd leads to another page's place. If that place is empty, the page is counted and mapped "
+        "at another address. At the ends of a mapping that is not aligned to 2 MiB, the place may belong to no "
+        f"mapping: here {lost} touches in all. Nothing unmaps such a page, so the counter is not zero when the process "
+        "ends. With one thread and 1 GiB nothing is wrong. This is a model of the rule, not of the paper's kernel: "
+        "what went wrong there is not known."
+    )
+
+
+REPRODUCTION = Reproduction(
+    name="software-translation-cache-variants",
+    title="Software translation caches: what the paper rejects or leaves open",
+    paper="Michael Wu and Parth A. Patel, Rutgers University",
+    machine="kabylake-7700hq",
+    runs=runs,
+    evaluate=evaluate,
+    cost=cost,
+)

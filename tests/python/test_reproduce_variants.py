@@ -1,0 +1,176 @@
+"""What studies ask beside their papers' figures: averages, widths and intervals, sizes, controls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from pagelab_studies import (
+    hash_dont_cache_variants,
+    mfoe,
+    mfoe_averages,
+    mfoe_figure_10,
+    mfoe_variants,
+    ptemagnet_variants,
+    software_translation_cache_variants,
+    study,
+)
+from pagelab_studies.published_rule import Fate, Region, fates
+
+REGION = 1 << 18
+
+
+def _verdicts(findings: study.Findings) -> dict[str, bool | None]:
+    return {claim.text: claim.holds for claim in findings.claims}
+
+
+def _made(run: study.Run, stats: Mapping[str, int]) -> study.Measurement:
+    return study.Measurement(run, run.accesses, stats, (stats,) * study.PARTS)
+
+
+def test_paper_s_table_is_complete_and_consistent() -> None:
+    mean = 1.0
+    for name, program in mfoe.PROGRAMS.items():
+        by_overheads = (100 - program.overhead_after) / (100 - program.overhead)
+        # The paper prints 1.254 for GCC, 1.240 by its overheads.
+        assert program.speed_up == pytest.approx(by_overheads, rel=0.012), name
+        mean *= program.speed_up ** (1 / len(mfoe.PROGRAMS))
+    assert round(mean, 3) == mfoe.MEAN_SPEED_UP
+
+
+@pytest.mark.parametrize(
+    ("speed_ups", "faster", "as_much"),
+    [
+        ((1.06, 1.07, 1.065), True, True),
+        ((1.001, 1.002, 1.0015), True, False),
+        ((1.24, 1.26, 1.25), True, False),
+        ((0.98, 0.99, 0.985), False, False),
+        ((1.0, 1.3, 1.0), None, None),
+    ],
+)
+def test_headline_is_judged_by_its_size(
+    speed_ups: tuple[float, ...], faster: bool | None, as_much: bool | None
+) -> None:
+    findings = study.Findings()
+    mfoe_averages.add_programs(findings, {"here": dict(zip("abc", speed_ups, strict=True))})
+    assert _verdicts(findings) == {
+        "programs are faster on average (here)": faster,
+        "programs are 6.6 % faster on average, within a factor of 2 (here)": as_much,
+    }
+    (row,) = findings.comparisons
+    assert row.paper == 1.066
+    assert min(speed_ups) < row.ours < max(speed_ups)
+
+
+def _figure_10(of: Callable[[str, int, int], tuple[float, float]]) -> dict[str, bool | None]:
+    samples = {
+        (name, ring, period): [mfoe_figure_10.Sample(*of(name, ring, period))]
+        for name in mfoe_figure_10.PROGRAMS
+        for ring in mfoe_figure_10.RINGS
+        for period in mfoe_figure_10.PERIODS_US
+    }
+    findings = study.Findings()
+    mfoe_figure_10.add(findings, samples, "here", "nothing")
+    mfoe_figure_10.add_faas(findings, samples, "here", "nothing")
+    assert {series.figure for series in findings.series} == {"Fig 10a", "Fig 10b"}
+    return _verdicts(findings)
+
+
+def test_width_and_interval_are_judged_row_by_row() -> None:
+    def good(name: str, ring: int, period: int) -> tuple[float, float]:
+        rate = min(ring / period * (150 if name == "FaaS" else 100), 99)
+        return rate, rate / 10
+
+    assert set(_figure_10(good).values()) == {True}
+
+    def dips(name: str, ring: int, period: int) -> tuple[float, float]:
+        rate, gain = good(name, ring, period)
+        return rate, -1.0 if (name, ring, period) == ("FaaS", 256, 32_000) else gain
+
+    broken = _figure_10(dips)
+    assert not broken["the gain rises with the width of the tables (here)"]
+    assert not broken["no loss even at 32 ms (here)"]
+    assert broken["the hit rate rises with the width of the tables (here)"], "hit rates are as before"
+
+    assert not _figure_10(lambda *_: (50.0, 5.0))["the hit rate falls with the refresh interval (here)"]
+    # Where all faults hit from the start, nothing can rise.
+    assert _figure_10(lambda *_: (100.0, 5.0))["the hit rate rises with the width of the tables (here)"]
+
+
+def _functions(per_second: Callable[[int], int]) -> dict[str, bool | None]:
+    runs = [run for run in mfoe_variants.runs() if run.arrivals]
+    assert all(len(run.arrivals) == 10 and "memory_limit=128MiB" in run.arrivals[0] for run in runs)
+    made = [
+        _made(run, {"fault.minor.count": per_second(int(run.label.split()[0])), "elapsed_cycles": 3_300_000_000})
+        for run in runs
+    ]
+    return _verdicts(mfoe_variants.evaluate(study.Measurements(made)))
+
+
+def test_a_drop_beyond_capacity_is_one_of_the_last_rate() -> None:
+    assert list(_functions(lambda rate: 1000 * (100 - abs(rate - 100) // 2)).values()) == [True]
+    assert list(_functions(lambda rate: 1000 * rate).values()) == [False]
+
+
+def test_more_estimates_have_names() -> None:
+    (run,) = [run for run in mfoe_variants.runs() if run.workload == "FaaS"]
+    short = replace(
+        run,
+        spec="poisson:rate=100K,cores=2,seconds=1,latency_ns=1000",
+        preset="",
+        accesses=1,
+        more_estimates=(("narrow", ("initial_fill=done", "ring_entries=4")),),
+    )
+    reproduction = replace(mfoe_variants.REPRODUCTION, runs=lambda: [short])
+    (one,) = study.measure(reproduction, 1, lambda _: True, study.Watch()).all()
+    assert one.stats["model.narrow.faults"] == one.stats["model.faults"]
+    assert one.stats["model.narrow.hits"] < one.stats["model.hits"]
+
+
+def test_published_rule_is_right_only_where_offsets_are_unique() -> None:
+    aligned = Region(0x40000, REGION)
+    assert fates(aligned, 1, 2000) == {Fate.RIGHT: 2000}
+    two = fates(Region(0x40000, 2 * REGION), 2, 2000)
+    assert two[Fate.ELSEWHERE] > 0
+    assert two[Fate.OUTSIDE] == 0, "all places of two aligned gigabytes are in the mapping"
+    # With an array entry for each offset every walk but the first of a pmd hits, and half of the entries are wrong.
+    many = fates(Region(0x40000, 2 * REGION), 2, 2000, entries=512)
+    assert 0.2 < (many[Fate.ELSEWHERE] + many[Fate.TAKEN]) / many.total() < 0.8
+
+
+def test_a_page_may_go_where_no_mapping_is() -> None:
+    # 3 MiB at page offset 256 of a table: the ends cover half a table each, at different offsets of the pud.
+    region = Region(0x40000 - 256, 512)
+    found = fates(region, 2, 200)
+    assert found[Fate.RIGHT] == found.total(), "two pmds, each with an index of its own"
+    wide = Region(0x40000 - 256, 2 * REGION)
+    assert fates(wide, 2, 60_000, entries=512)[Fate.OUTSIDE] > 0
+
+
+def test_studies_can_be_planned() -> None:
+    for module in (
+        hash_dont_cache_variants,
+        ptemagnet_variants,
+        software_translation_cache_variants,
+        mfoe_variants,
+    ):
+        runs = module.REPRODUCTION.runs()
+        keys = [(*run.key, run.seed) for run in runs]
+        assert len(set(keys)) == len(keys), module.__name__
+        assert all(module.REPRODUCTION.cost(run).window > 0 for run in runs)
+        empty = module.REPRODUCTION.evaluate(study.Measurements([]))
+        assert not empty.comparisons
+        assert "sections wait for others" in empty.incomplete[0]
+
+
+def test_five_levels_cost_a_level_more() -> None:
+    of_levels = {
+        run.label: run
+        for run in software_translation_cache_variants.runs()
+        if (run.workload, run.system) == ("sequential", "no cache") and "threads" not in run.label
+    }
+    short = [replace(run, accesses=4096, least_accesses=4096) for run in of_levels.values()]
+    reproduction = replace(software_translation_cache_variants.REPRODUCTION, runs=lambda: short)
+    measured = study.measure(reproduction, 1, lambda _: True, study.Watch()).all()
+    walks = {one.run.label: one.stats["fault.before_pte.cycles"] / one.stats["fault.walk.count"] for one in measured}
+    assert walks["five levels"] > walks["1 thread"] + 3
