@@ -25,7 +25,22 @@ _INPUTS = {
 }
 """Parameters with paths that commands read or work in"""
 
+_FILE_OPTIONS = {"--against", "--cold", "--stdin"}
+"""Options with the path of a file that commands read, which an output could overwrite"""
+
+_NOT_FILES = {
+    "advise": "a folder, a workload or a program",
+    "contiguity": "a process or a program",
+    "major-faults": "a program",
+    "measure": "a program",
+    "mrc": "a folder or a workload",
+    "record": "a program",
+    "trace sample": "a folder or a workload",
+}
+"""What the arguments of a command name, where that is no file that an output could overwrite"""
+
 _NEEDED = {
+    "compare": ["missing", "missing"],
     "linux trace --accesses": ["--workload", "random"],
     "measure --traces": ["--replay"],
     "reproduce --output": ["mfoe"],
@@ -43,6 +58,9 @@ _AFTER_OTHERS = {
     "trace sample --output": "the source is opened first",
 }
 """Outputs that are checked before the work, but after an input was opened"""
+
+_MAY_REPLACE = {"compare --save": "the results of B become the next baseline, also under the name of the old one"}
+"""Outputs that may be written over an input"""
 
 _ANY_ENDING = {
     "advise --stdout": "what the program prints",
@@ -66,8 +84,10 @@ class _Command:
     required: tuple[str, ...]
     """Its required arguments, with values that lead nowhere"""
     outputs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """Its options that take the path of an input"""
     reads_files: bool
-    """Whether it requires the path of an input"""
+    """Whether its arguments may name files"""
 
     @property
     def name(self) -> str:
@@ -95,7 +115,7 @@ def _command(words: tuple[str, ...], function: Callable[..., Any]) -> _Command:
     hints = get_type_hints(function, include_extras=True)
     required: list[str] = []
     outputs: list[str] = []
-    reads_files = False
+    inputs: list[str] = []
     for name, parameter in inspect.signature(function).parameters.items():
         about = next(iter(getattr(hints[name], "__metadata__", ())), None)
         if not isinstance(about, ArgumentInfo | OptionInfo):
@@ -106,10 +126,13 @@ def _command(words: tuple[str, ...], function: Callable[..., Any]) -> _Command:
         option = (flags or [f"--{name.strip('_').replace('_', '-')}"])[0]
         if isinstance(about, OptionInfo) and _is_path(hints[name], about) and name not in _INPUTS:
             outputs.append(option)
+        elif option in _FILE_OPTIONS:
+            inputs.append(option)
         elif parameter.default is inspect.Parameter.empty and option not in _NEEDED.get(" ".join(words), []):
             required += [_MISSING] if isinstance(about, ArgumentInfo) else [option, _MISSING]
-            reads_files |= "Path" in str(hints[name])
-    return _Command(words, tuple(required), tuple(outputs), reads_files)
+    name = " ".join(words)
+    reads_files = name not in _NOT_FILES and bool(required or name in _NEEDED)
+    return _Command(words, tuple(required), tuple(outputs), tuple(inputs), reads_files)
 
 
 def _is_path(hint: object, about: OptionInfo) -> bool:
@@ -119,6 +142,7 @@ def _is_path(hint: object, about: OptionInfo) -> bool:
 APP = application()
 COMMANDS = list(_commands(APP))
 OUTPUTS = [(command, option) for command in COMMANDS for option in command.outputs]
+REPLACED = [(command, source, output) for command, output in OUTPUTS for source in command.inputs]
 PAIRS = [(command, *pair) for command in COMMANDS for pair in itertools.combinations(command.outputs, 2)]
 
 
@@ -161,7 +185,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(command: _C
 @pytest.mark.parametrize(("command", "option"), [each for each in OUTPUTS if each[0].reads_files], ids=_id)
 def test_an_output_is_not_written_over_an_input(command: _Command, option: str) -> None:
     error = _error(command.line(option, _MISSING))
-    assert ("named twice" in error) == (f"{command.name} {option}" not in _AFTER_OTHERS), error
+    allowed = _AFTER_OTHERS.keys() | _MAY_REPLACE.keys()
+    assert ("named twice" in error) == (f"{command.name} {option}" not in allowed), error
+
+
+@pytest.mark.parametrize(("command", "source", "output"), REPLACED, ids=_id)
+def test_an_output_is_not_written_over_the_file_of_an_option(command: _Command, source: str, output: str) -> None:
+    assert _error(command.line(source, "same", output, "same")).startswith("same is named twice")
 
 
 @pytest.mark.parametrize(("command", "option"), OUTPUTS, ids=_id)

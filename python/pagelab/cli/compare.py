@@ -1,5 +1,6 @@
 """`pagelab compare`: what changed between two versions of a program."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -137,6 +138,8 @@ def command(
     try:
         files = {name: Path(file) for name, file in outputs.items() if file not in (None, "-")}
         ensure_apart(*files.values(), save)
+        for source, path in itertools.product(sources or [], files.values()):
+            ensure_apart(Path(source), path)
         for name, path in files.items():
             ensure_ending(path, _CONTENTS[name])
         if save and repeat > 1:
