@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -172,10 +173,26 @@ def test_lists_say_per_where_a_rate_is_meant(kind: str) -> None:
     assert not re.findall(rf"\b(?!(?:in|of|on|if|to|as|by|with|then)\b)\w+ {things}", listed)
 
 
+def test_every_command_is_documented() -> None:
+    text = "\n".join(path.read_text() for path in FILES)
+    names = list(_commands("pagelab", typer.main.get_command(application.application())))
+    assert "pagelab trace import" in names
+    missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], "README and docs do not mention these"
+
+
 def test_there_is_something_to_test() -> None:
     assert len(EXECUTED) > 25
     assert len(PARSED) > 5
     assert PROGRAMS
+
+
+def _commands(name: str, command: object) -> Iterator[str]:
+    if not isinstance(command, typer.core.TyperGroup):
+        yield name
+        return
+    for word, inner in command.commands.items():
+        yield from _commands(f"{name} {word}".strip(), inner)
 
 
 def _run(arguments: list[str], folder: Path) -> None:

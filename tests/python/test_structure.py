@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from pagelab.cli.application import _COMMANDS
+
 HEADING = "## Ranks of the Python packages"
 ROW = re.compile(r"\| (\d+) \| ([^|]*) \|")
 TREES = [ROOT / "python", ROOT / "packages/studies", ROOT / "packages/linux"]
@@ -94,6 +96,20 @@ def circles(found: Mapping[str, Path]) -> list[list[str]]:
     return sorted(map(list, groups))
 
 
+def files_of(path: str, known: Iterable[str]) -> list[str]:
+    """Files of the repository that `ARCHITECTURE.md` may mean: `kernel/os.rs` is `crates/pagelab-kernel/src/os.rs`."""
+    crate, _, rest = path.partition("/")
+    whole = f"crates/pagelab-{crate}/src/{rest}"
+    return [file for file in known if file == whole or f"/{file}".endswith(f"/{path}")]
+
+
+def written(path: Path) -> list[str]:
+    """Calls in a source that write a file at once, so that it is partial if they fail."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    names = (call.func.attr for call in calls if isinstance(call.func, ast.Attribute))
+    return [f"{path.name}: {name}" for name in names if name in ("write_text", "write_bytes")]
+
+
 RANKS = ranks((ROOT / "ARCHITECTURE.md").read_text())
 
 
@@ -145,3 +161,32 @@ def test_a_circle_is_found_through_functions_and_packages(tmp_path: Path) -> Non
     (package / "summary.py").write_text("import pagelab.results\n")
     (circle,) = circles(modules([tmp_path]))
     assert len(circle) == 3
+
+
+def test_the_architecture_names_files_and_traits_that_there_are() -> None:
+    architecture = (ROOT / "ARCHITECTURE.md").read_text()
+    trees = ("benches", "capture", "crates", "fuzz", "packages", "python", "site", "tests")
+    known = [str(path.relative_to(ROOT)) for tree in trees for path in (ROOT / tree).rglob("*.[rpc]*")]
+    named = set(re.findall(r"`([\w/.-]+\.(?:rs|py|c))`", architecture))
+    assert len(named) > 100
+    assert [path for path in sorted(named) if not files_of(path, known)] == []
+    traits = re.findall(r"`([\w/.-]+\.rs)`, `trait (\w+)`", architecture)
+    assert len(traits) > 8
+    for path, name in traits:
+        texts = [(ROOT / file).read_text() for file in files_of(path, known)]
+        assert any(re.search(rf"\btrait {name}\b", text) for text in texts), f"{path} has no trait {name}"
+
+
+def test_commands_write_files_atomically() -> None:
+    folders = ("python/pagelab/cli", "packages/linux/pagelab_linux/cli", "packages/studies/pagelab_studies")
+    sources = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(sources) > 40
+    assert [call for path in sources for call in written(path)] == [], "use pagelab.output.write_atomically"
+
+
+def test_every_module_of_the_command_line_is_used() -> None:
+    found = modules(TREES)
+    used = {name for module, path in found.items() for name, _ in imports(module, path.read_text(), found)}
+    used |= {f"pagelab.cli.{source.module}" for source in _COMMANDS.values() if source is not None}
+    unused = [name for name in found if name.startswith("pagelab.cli.") and name not in used]
+    assert unused == [], "a command needs a line of _COMMANDS in application.py"
