@@ -105,20 +105,26 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOption
     reader.finish(sink).map_err(|what| input.corrupt(what))
 }
 
+/// Why a file is refused, and the command that makes a file of it that can be imported.
+fn as_text(what: &str) -> String {
+    format!(
+        "{what}; or import what `perf script -F comm,pid,tid,time,event,addr,data_src,ip > samples.txt` writes (without \
+         data_src if perf says that it was not recorded)"
+    )
+}
+
 /// Reads what is before the records.
 fn begin(input: &mut Input) -> Result<Layout, TraceError> {
     let head = input.ahead(HEADER_BYTES)?;
     if head.starts_with(BIG_ENDIAN_MAGIC) {
-        return Err(input.corrupt("perf's file of a big-endian machine; only little-endian ones can be imported"));
+        return Err(input.corrupt(as_text("perf's file of a big-endian machine")));
     }
     let Some(head) = head.first_chunk::<HEADER_BYTES>().copied().filter(|head| head.starts_with(MAGIC)) else {
         return Err(input.corrupt("offset 0: expected the header of perf.data"));
     };
     let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
     if number(8) != HEADER_BYTES as u64 {
-        return Err(input.corrupt(
-            "perf's output of a pipe; write it to a file by `perf record -o perf.data`, or give the text of `perf script`",
-        ));
+        return Err(input.corrupt(as_text("perf's output of a pipe; record with `-o perf.data`")));
     }
     let (attr_bytes, attrs, data) = (number(16), (number(24), number(32)), (number(40), number(48)));
     if data.1 == 0 {
@@ -213,8 +219,7 @@ impl Reader<'_> {
                 return Ok(Next::Record { extra });
             }
             record::COMPRESSED | record::COMPRESSED2 => {
-                let what = "compressed records; record without -z, or give the text of `perf script`";
-                return Err(what.to_owned().into());
+                return Err(as_text("compressed records; record without -z").into());
             }
             _ => {}
         }
@@ -254,11 +259,10 @@ impl Reader<'_> {
 
     fn finish(self, sink: &mut Sink) -> Result<(), String> {
         if self.hardware_trace && sink.accesses() == 0 {
-            return Err(
-                "a hardware trace (Intel PT, ARM SPE), which perf decodes: give the text of `perf script`, with \
-                        the addresses of data"
-                    .to_owned(),
-            );
+            return Err(as_text(
+                "a hardware trace, of which perf decodes what ARM SPE has recorded if --itrace=M is added below (Intel \
+                 PT records no addresses of data)",
+            ));
         }
         match self.lost {
             0 => {}

@@ -115,18 +115,21 @@ fn samples_of_other_things_than_program_data_are_omitted() {
     assert_eq!(losses, ["perf lost 17 samples"]);
 }
 
+/// What refusals name as the way around.
+const TEXT: &str = "perf script -F comm,pid,tid,time,event,addr,data_src,ip > samples.txt";
+
 #[test]
 fn files_without_addresses_or_in_other_forms_are_refused() {
     let records = record(SAMPLE, BY_USER, &numbers(&[0x40_1000, 41 << 32 | 41, 3]));
     refused(&file(&[IP | TID | TIME], &records), &["without the addresses", "perf record -d"]);
     let plain = file(&[FIELDS], &sample(1, 1, 41, 1, 0x1000, 2));
     refused(&file(&[FIELDS], &[]), &["before it had finished"]);
-    refused(&[b"PERFILE2".to_vec(), numbers(&[16]), vec![0; 200]].concat(), &["a pipe", "perf record -o perf.data"]);
-    refused(&[&b"2ELIFREP"[..], &plain[8..]].concat(), &["big-endian"]);
-    refused(&file(&[FIELDS], &record(81, 0, &[0; 16])), &["compressed records", "without -z"]);
+    refused(&[b"PERFILE2".to_vec(), numbers(&[16]), vec![0; 200]].concat(), &["a pipe", "-o perf.data", TEXT]);
+    refused(&[&b"2ELIFREP"[..], &plain[8..]].concat(), &["big-endian", TEXT]);
+    refused(&file(&[FIELDS], &record(81, 0, &[0; 16])), &["compressed records", "without -z", TEXT]);
     refused(&file(&[FIELDS], &record(SAMPLE, BY_USER, &numbers(&[1, 2]))), &["offset 256", "shorter than its fields"]);
     refused(&file(&[FIELDS, FIELDS], &sample(7, 1, 41, 1, 0x1000, 2)), &["does not name"]);
     refused(&plain[..plain.len() - 3], &["cut off"]);
     let trace = [record(71, 0, &numbers(&[16, 0, 0, 0])), vec![0; 16]].concat();
-    refused(&file(&[FIELDS], &trace), &["hardware trace", "perf script"]);
+    refused(&file(&[FIELDS], &trace), &["hardware trace", "--itrace=M", TEXT]);
 }
