@@ -113,6 +113,7 @@ pub fn summary_json(program: &RecordSummary) -> Value {
         "signal": program.signal,
         "truncated_at": program.truncated_at,
         "truncated_by": program.truncated_by.map(|bound| bound.option()),
+        "gave_up": program.gave_up,
         "notes": program.notes,
         "losses": program.losses,
         "stretches": program.stretches,

@@ -32,6 +32,8 @@ class Program:
     """Accesses after which the recording was stopped; none if the program ran to its end."""
     truncated_by: str | None
     """The option that stopped it, such as `--max-bytes`."""
+    gave_up: bool
+    """Whether the recorder ended the program because its processes waited for each other's records."""
     notes: list[str]
     """What a reader should know of the recording."""
     losses: list[str]
@@ -39,6 +41,13 @@ class Program:
     elapsed_seconds: float
     stretches: StretchTotals | None
     """What they came to; none if everything was recorded."""
+
+    @property
+    def status(self) -> int:
+        """The exit status of a command that recorded it: the program's, unless the recorder ended the program."""
+        if self.gave_up:
+            return 1
+        return self.exit_code if self.truncated_at is None else 0
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ def _record(
         if not of.accesses:
             raise KeyboardInterrupt
         warn("interrupted: the advice covers what the program did so far; press Ctrl-C again to stop")
-    return _Found(of.exit_code if of.truncated_at is None else 0, recorded.interrupted)
+    return _Found(of.status, recorded.interrupted)
 
 
 def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> _Found:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pagelab import _engine
-from pagelab.capture.recorder import Recording, byte_limit, record
+from pagelab.capture.recorder import Program, Recording, byte_limit, record
 from pagelab.capture.stretches import Stretches
 from pagelab.cli.recording_cost import cost, estimate
 from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
@@ -95,7 +95,8 @@ def command(
 ) -> None:
     """Run any x86-64 Linux program and record its memory accesses.
 
-    The exit status is the program's, or 0 if --max-accesses, --max-bytes or --max-seconds ended it.
+    The exit status is the program's, or 0 if --max-accesses, --max-bytes or --max-seconds ended it. It is 1 if the
+    recorder gave up and ended it.
     """
     if output and output.suffix == (".trace" if faults else ".faults"):
         kinds = ("a fault trace, NAME.faults", "with") if faults else ("a trace of accesses, NAME.trace", "without")
@@ -144,8 +145,7 @@ def command(
     ).recording
     if not quiet:
         print(f"{trace}: {cost(recording)}", file=sys.stderr)
-    if recording.truncated_at is None:
-        end_as(recording.exit_code)
+    end_as_recorded(recording)
 
 
 def end_as(exit_code: int) -> None:
@@ -153,6 +153,14 @@ def end_as(exit_code: int) -> None:
     if exit_code:
         warn(f"the program ended with status {exit_code}")
         sys.exit(exit_code)
+
+
+def end_as_recorded(program: Program) -> None:
+    """Ends as a recorded program did, or as one that a limit or the recorder ended."""
+    if program.gave_up:
+        # The losses, which are shown before, give the reason.
+        sys.exit(program.status)
+    end_as(program.status)
 
 
 def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:

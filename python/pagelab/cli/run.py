@@ -13,7 +13,7 @@ from pagelab.capture.recorder import Program
 from pagelab.capture.stretches import Stretches
 from pagelab.cli.calibrated import tell_unused
 from pagelab.cli.completion import names_of
-from pagelab.cli.record import end_as, interrupts_for_the_program
+from pagelab.cli.record import end_as_recorded, interrupts_for_the_program
 from pagelab.cli.stretches import (
     Follow,
     Skip,
@@ -235,8 +235,8 @@ def command(
         print(results.to_json(), end="")
     else:
         show(results, full=full)
-    if program is not None and program.truncated_at is None:
-        end_as(program.exit_code)
+    if program is not None:
+        end_as_recorded(program)
 
 
 def _refuse(where: str, options: Mapping[str, object]) -> None:

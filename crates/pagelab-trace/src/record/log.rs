@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use rustc_hash::FxHashSet;
+
 /// Number of lines of the log that an error shows.
 const LINES: usize = 8;
-/// Different losses that are told, at most.
+/// Maximum number of kinds of losses that are reported.
 const MOST_LOSSES: usize = 20;
 
 /// Valgrind's log of all processes, in the scratch folder.
@@ -54,30 +56,59 @@ fn notes_in(log: &str) -> Vec<String> {
     notes
 }
 
-/// Each loss once, with the processes that had it.
+/// Losses whose messages differ in numbers alone, as from a program that asks for less and less memory until it gets
+/// some.
+struct Kind {
+    /// The message without its numbers.
+    pattern: String,
+    /// The first message.
+    first: String,
+    /// Different messages.
+    messages: FxHashSet<String>,
+    /// Lines of the log.
+    count: usize,
+    pids: Vec<u32>,
+}
+
+impl Kind {
+    fn describe(self) -> String {
+        let Self { first, count, .. } = self;
+        let times =
+            if self.messages.len() > 1 { format!(" ({count} times, with different numbers)") } else { String::new() };
+        match self.pids.as_slice() {
+            [] => format!("{first}{times}"),
+            [pid] => format!("process {pid}: {first}{times}"),
+            [pid, others @ ..] => format!("process {pid} and {} more: {first}{times}", others.len()),
+        }
+    }
+}
+
+/// Each kind of loss once, with the processes that had it.
 fn losses_in(log: &str, max_threads: u32) -> Vec<String> {
-    let mut losses: Vec<(String, Vec<u32>)> = Vec::new();
+    let mut kinds: Vec<Kind> = Vec::new();
+    let mut left_out = 0;
     for (pid, line) in log.lines().map(parse_line) {
         let Some(loss) = noteworthy(line, max_threads) else { continue };
-        let at = losses.iter().position(|(known, _)| *known == loss);
-        if at.is_none() && losses.len() == MOST_LOSSES {
+        let pattern = loss.replace(|letter: char| letter.is_ascii_digit(), "");
+        let at = kinds.iter().position(|kind| kind.pattern == pattern);
+        if at.is_none() && kinds.len() == MOST_LOSSES {
+            left_out += 1;
             continue;
         }
         let at = at.unwrap_or_else(|| {
-            losses.push((loss, Vec::new()));
-            losses.len() - 1
+            let (first, messages, pids) = (loss.clone(), FxHashSet::default(), Vec::new());
+            kinds.push(Kind { pattern, first, messages, count: 0, pids });
+            kinds.len() - 1
         });
-        let pids = &mut losses[at].1;
-        if let Some(pid) = pid.filter(|pid| !pids.contains(pid)) {
-            pids.push(pid);
+        let kind = &mut kinds[at];
+        kind.count += 1;
+        kind.messages.insert(loss);
+        if let Some(pid) = pid.filter(|pid| !kind.pids.contains(pid)) {
+            kind.pids.push(pid);
         }
     }
-    let of_processes = losses.into_iter().map(|(loss, pids)| match pids.as_slice() {
-        [] => loss,
-        [pid] => format!("process {pid}: {loss}"),
-        [pid, others @ ..] => format!("process {pid} and {} more: {loss}", others.len()),
-    });
-    of_processes.collect()
+    let rest = (left_out > 0).then(|| format!("{left_out} more messages of other kinds are left out"));
+    kinds.into_iter().map(Kind::describe).chain(rest).collect()
 }
 
 /// What a line of Valgrind's log means to the user, if it tells of something left out.
@@ -133,5 +164,22 @@ mod tests {
         let [a, instruction, b] = losses_in(&log, 7).try_into().unwrap();
         assert_eq!((a.as_str(), b.as_str()), ("process 5 and 1 more: a", "process 6: b"));
         assert!(instruction.contains("0x62 0xF1; the program got SIGILL"), "{instruction}");
+    }
+
+    #[test]
+    fn losses_that_differ_in_numbers_are_one_kind() {
+        let mut log: String =
+            (1..=20).map(|n| format!("==5== pagelab: a mapping of {} GiB failed\n", 1024 - n)).collect();
+        log += "==6== pagelab: a mapping of 1 GiB failed\n==6== pagelab: other\n";
+        let expected = "process 5 and 1 more: a mapping of 1023 GiB failed (21 times, with different numbers)";
+        assert_eq!(losses_in(&log, 7), [expected, "process 6: other"]);
+    }
+
+    #[test]
+    fn losses_of_more_kinds_than_are_listed_are_counted() {
+        let kinds = (b'a'..=b'z').map(|letter| format!("==5== pagelab: {}\n", char::from(letter)));
+        let losses = losses_in(&kinds.collect::<String>(), 7);
+        assert_eq!(losses.len(), MOST_LOSSES + 1);
+        assert_eq!(losses[MOST_LOSSES], "6 more messages of other kinds are left out");
     }
 }

@@ -108,6 +108,8 @@ pub struct RecordSummary {
     pub truncated_at: Option<u64>,
     /// The limit that stopped it, if one did.
     pub truncated_by: Option<Bound>,
+    /// Whether the recorder ended the program because its processes waited for each other's records.
+    pub gave_up: bool,
     /// What a reader should know of the recording, one sentence each.
     pub notes: Vec<String>,
     /// What is missing although it was to be recorded, and where the program did not behave as outside the recorder.
@@ -274,15 +276,15 @@ impl<'a> Recording<'a> {
         losses.extend(log::losses(scratch.path(), max_threads));
         notes.extend(log::notes(scratch.path()));
         let stretches = stretches_of(&output, &mut notes);
-        let (truncated_by, is_cut) = match end {
-            Some(End::Bound(bound)) => (Some(bound), true),
-            Some(End::Stopped) => (None, true),
+        let (truncated_by, is_cut, gave_up) = match end {
+            Some(End::Bound(bound)) => (Some(bound), true, false),
+            Some(End::Stopped) => (None, true, false),
             Some(End::GaveUp(why)) => {
                 losses.push(why);
-                // The first process is whole; its status counts.
-                (None, !root_has_ended)
+                // If the first process has ended, it is whole, and its status counts.
+                (None, !root_has_ended, !root_has_ended)
             }
-            Some(End::OfAll) | None => (None, false),
+            Some(End::OfAll) | None => (None, false, false),
         };
         Ok(RecordSummary {
             accesses: if is_cut { accesses } else { output.written() },
@@ -292,6 +294,7 @@ impl<'a> Recording<'a> {
             signal: status.signal(),
             truncated_at: is_cut.then_some(accesses),
             truncated_by,
+            gave_up,
             notes,
             losses,
             stretches,
