@@ -41,20 +41,24 @@ extern SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr
 extern Addr __real_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 extern Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 
-/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. */
+/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. Segments cover all
+   addresses, so each ends where the next one begins. To ask for each segment by its address would be a search for each. */
 static Addr highest_gap(SizeT length)
 {
-   static Addr starts[PL_SEGMENTS];
-   Int i = VG_(am_get_segment_starts)(ALL_KINDS, starts, PL_SEGMENTS);
+   static Addr starts[PL_SEGMENTS], used[PL_SEGMENTS];
+   Int n = VG_(am_get_segment_starts)(ALL_KINDS | SkFree, starts, PL_SEGMENTS);
+   Int used_n = VG_(am_get_segment_starts)(ALL_KINDS, used, PL_SEGMENTS);
    Addr top = pl_mappings_end(), end = top;
 
-   while (--i >= 0) {
-      const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
-      if (segment->start >= top)
+   while (--n >= 0) {
+      Bool is_free = used_n == 0 || used[used_n - 1] != starts[n];
+      if (!is_free)
+         used_n--;
+      if (starts[n] >= top)
          continue;
-      if (segment->end < end && end - segment->end - 1 >= length)
+      if (is_free && end - starts[n] >= length)
          return end - length;
-      end = segment->start;
+      end = starts[n];
    }
    return 0;
 }
