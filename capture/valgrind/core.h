@@ -32,6 +32,11 @@ struct SyscallStatus;
 extern void handle_pre_sys_execve(ThreadId tid, struct SyscallStatus* status, Addr path, Addr arguments,
                                   Addr environment, ExecveType type, Bool path_is_the_programs);
 
+/* Calls the functions that are given to VG_(atfork). */
+extern void VG_(do_atfork_pre)(ThreadId tid);
+extern void VG_(do_atfork_parent)(ThreadId tid);
+extern void VG_(do_atfork_child)(ThreadId tid);
+
 /* ---- descriptors ---- */
 
 /* Moves a descriptor into the range that programs can neither see nor close, close-on-exec. */
@@ -67,6 +72,7 @@ extern void VG_(discard_translations)(Addr start, ULong range, const HChar* who)
    address-space manager; the build makes them global in a copy of it. Where it cannot, they have no address. */
 extern Addr aspacem_maxAddr __attribute__((weak));
 extern Addr aspacem_vStart __attribute__((weak));
+extern Bool VG_(am_notify_client_mmap)(Addr start, SizeT length, UInt protection, UInt flags, Int fd, Off64T offset);
 extern Bool VG_(am_notify_munmap)(Addr start, SizeT length);
 extern Bool VG_(am_create_reservation)(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
 
@@ -94,6 +100,8 @@ typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, U
 #define SfMayBlock (1 << 1)
 /* Flag of a call: it may have sent a signal. */
 #define SfPollAfter (1 << 3)
+/* Flag of a call: other threads get their turn. */
+#define SfYieldAfter (1 << 4)
 
 typedef struct {
    Before* before;

@@ -20,6 +20,7 @@
 
 /* Newer than Valgrind's headers. */
 #define FUTEX_LOCK_PI2 13
+#define NR_FUTEX_WAITV 449
 #define ANY_BIT 0xffffffffu
 
 /* Where threads stand in futex calls and what they began with. Which wake a wait that returned 0 was woken by is found out
@@ -166,6 +167,16 @@ static void end_wait(ThreadId tid, Bool was_woken)
    }
 }
 
+/* It returns which of its futexes was woken. */
+static void end_wait_of_many(ThreadId tid, const UWord* args, SysRes result)
+{
+   if (!sr_isError(result)) {
+      Addr address = ((const PL_FutexWaiter*)args[0])[sr_Res(result)].address;
+      thread(tid)->address = thread(tid)->moved_to = address;
+   }
+   end_wait(tid, !sr_isError(result));
+}
+
 /* Whoever waits at `from` may be waiting at `to` from now on. */
 static void move_waits(Addr from, Addr to)
 {
@@ -212,6 +223,10 @@ void pl_edges_before_call(ThreadId tid, UInt number, const UWord* args)
       now++;
       before_futex(tid, args);
       break;
+   case NR_FUTEX_WAITV:
+      now++;
+      begin_wait(tid, 0, 0, ANY_BIT);
+      break;
    case __NR_set_tid_address: thread(tid)->clears = args[0]; break;
    case __NR_clone:
       cleared_by_child = args[0] & VKI_CLONE_CHILD_CLEARTID ? args[3] : 0;
@@ -226,9 +241,13 @@ void pl_edges_before_call(ThreadId tid, UInt number, const UWord* args)
 
 void pl_edges_after_call(ThreadId tid, UInt number, const UWord* args, SysRes result)
 {
-   if (number != __NR_futex)
+   if (number != __NR_futex && number != NR_FUTEX_WAITV)
       return;
    now++;
+   if (number == NR_FUTEX_WAITV) {
+      end_wait_of_many(tid, args, result);
+      return;
+   }
    switch ((UInt)args[1] & ~(UInt)(VKI_FUTEX_PRIVATE_FLAG | VKI_FUTEX_CLOCK_REALTIME)) {
    case VKI_FUTEX_WAIT:
    case VKI_FUTEX_LOCK_PI:

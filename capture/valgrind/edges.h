@@ -16,6 +16,13 @@
 
 #include "pub_tool_basics.h"
 
+/* What futex_waitv waits for (struct futex_waitv). */
+typedef struct {
+   ULong value;
+   Addr address;
+   UInt flags, reserved;
+} PL_FutexWaiter;
+
 /* Before and after a system call of a thread, which is the one whose records are being written. */
 extern void pl_edges_before_call(ThreadId tid, UInt number, const UWord* args);
 extern void pl_edges_after_call(ThreadId tid, UInt number, const UWord* args, SysRes result);

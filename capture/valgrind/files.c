@@ -19,10 +19,12 @@
 
 #include "core.h"
 #include "files.h"
+#include "memory.h"
 #include "stream.h"
 
 #define TMPFS_MAGIC 0x01021994
 #define SECRETMEM_MAGIC 0x5345434d
+#define PROC_MAGIC 0x9fa0
 /* No device of a file. */
 #define SYSTEM_V_DEVICE (~0ULL)
 #define IPC_STAT 2
@@ -50,15 +52,24 @@ static struct {
 
 /* ---- which file ---- */
 
+/* The magic number of the descriptor's file system; 0 without one. */
+static ULong file_system_of(Int descriptor)
+{
+   ULong about[15];
+
+   if (descriptor < 0 || pl_system_call(__NR_fstatfs, descriptor, (ULong)(Addr)about, 0, 0, 0, 0) != 0)
+      return 0;
+   return about[0];
+}
+
 PlFileId pl_file_id(Int descriptor)
 {
    static const PlFileId none = {0, 0};
-   ULong about[15];
+   ULong magic = file_system_of(descriptor);
    struct vg_stat status;
    PlFileId id;
 
-   if (descriptor < 0 || pl_system_call(__NR_fstatfs, descriptor, (ULong)(Addr)about, 0, 0, 0, 0) != 0
-       || (about[0] != TMPFS_MAGIC && about[0] != SECRETMEM_MAGIC) || VG_(fstat)(descriptor, &status) != 0
+   if ((magic != TMPFS_MAGIC && magic != SECRETMEM_MAGIC) || VG_(fstat)(descriptor, &status) != 0
        || !VKI_S_ISREG(status.mode))
       return none;
    id.device = status.dev;
@@ -183,14 +194,34 @@ void pl_files_before_map(Int descriptor, ULong offset, SizeT length)
    pl_system_call(__NR_munmap, mapped, length, 0, 0, 0, 0);
 }
 
-/* A call has written so many bytes to a file, up to this place; if it is negative, up to the descriptor's offset. */
-static void after_write(Int descriptor, Long end, UWord bytes)
+/* A call has written so many bytes up to this address to the memory of the process whose /proc/PID/mem the descriptor is. */
+static void after_memory_write(Int descriptor, Addr end, UWord bytes)
+{
+   const HChar* file = path_of(descriptor);
+   HChar* rest;
+   Long pid;
+
+   if (file == NULL || VG_(strncmp)(file, "/proc/", 6) != 0)
+      return;
+   pid = VG_(strtoll10)(file + 6, &rest);
+   /* Of a thread: /proc/PID/task/TID/mem. */
+   if (VG_(strncmp)(rest, "/task/", 6) == 0)
+      VG_(strtoll10)(rest + 6, &rest);
+   if (pid > 0 && VG_(strcmp)(rest, "/mem") == 0)
+      pl_memory_of_process((Int)pid, True, end - bytes, bytes);
+}
+
+void pl_files_written(Int descriptor, Long end, UWord bytes)
 {
    PlFileId id;
    const HChar* file;
 
    if (bytes == 0)
       return;
+   if (file_system_of(descriptor) == PROC_MAGIC) {
+      after_memory_write(descriptor, (Addr)(end < 0 ? VG_(lseek)(descriptor, 0, SEEK_CUR) : end), bytes);
+      return;
+   }
    id = pl_file_id(descriptor);
    if (!pl_is_in_memory(id))
       return;
@@ -204,7 +235,7 @@ static void after_write(Int descriptor, Long end, UWord bytes)
 /* The same of a call with a pointer to the place, which it has moved. */
 static void after_write_to(Int descriptor, Addr place, UWord bytes)
 {
-   after_write(descriptor, place != 0 ? *(const Long*)place : -1, bytes);
+   pl_files_written(descriptor, place != 0 ? *(const Long*)place : -1, bytes);
 }
 
 /* ---- lengths and holes ---- */
@@ -303,13 +334,13 @@ void pl_files_after_call(ThreadId tid, UInt number, const UWord* args, UWord val
 {
    switch (number) {
    case __NR_write:
-   case __NR_writev: after_write((Int)args[0], -1, value); break;
+   case __NR_writev: pl_files_written((Int)args[0], -1, value); break;
    case __NR_pwrite64:
    case __NR_pwritev:
    case __NR_pwritev2:
-      after_write((Int)args[0], (Long)args[3] < 0 ? -1 : (Long)(args[3] + value), value);
+      pl_files_written((Int)args[0], (Long)args[3] < 0 ? -1 : (Long)(args[3] + value), value);
       break;
-   case __NR_sendfile: after_write((Int)args[0], -1, value); break;
+   case __NR_sendfile: pl_files_written((Int)args[0], -1, value); break;
    case __NR_copy_file_range:
    case __NR_splice: after_write_to((Int)args[2], args[3], value); break;
    case __NR_fallocate: after_fallocate((Int)args[0], args[1], args[2], args[3]); break;

@@ -19,6 +19,7 @@
 #include "pub_tool_vki.h"
 
 #include "core.h"
+#include "files.h"
 #include "io_uring.h"
 #include "memory.h"
 
@@ -50,13 +51,21 @@
 /* Offsets in a submission. */
 #define OPERATION 0
 #define OPTIONS 1
+#define FILE_DESCRIPTOR 4
+#define FILE_OFFSET 8
 #define ADDRESS 16
 #define LENGTH 24
 #define USER_DATA 32
+#define FIXED_FILE (1u << 0)
 #define BUFFER_SELECT (1u << 5)
 
 enum { READV = 1, WRITEV = 2, READ_FIXED = 4, WRITE_FIXED = 5, READ = 22, WRITE = 23, SEND = 26, RECV = 27 };
 #define REGISTER_BUFFERS 0
+#define REGISTER_FILES 2
+#define REGISTER_FILES_UPDATE 6
+/* Where struct io_uring_files_update has the descriptors. */
+#define UPDATED_FILES 8
+#define NO_FILE (-1)
 
 typedef struct {
    Int descriptor;
@@ -71,12 +80,17 @@ typedef struct {
    Addr address;
    SizeT length;
    Bool writes;
+   /* What it writes goes to this file, at this place, or at the descriptor's offset if that is negative. */
+   Int file;
+   Long offset;
 } Pending;
 
 static IoRing rings[RINGS];
 static UInt rings_n = 0;
 static Pending pending[MOST_PENDING];
 static UInt pending_n = 0;
+/* A file in memory was registered (IORING_REGISTER_FILES): operations name it by its place in a table. */
+static Bool has_memory_files = False;
 
 static UInt word(const UChar* bytes, UInt at)
 {
@@ -145,9 +159,8 @@ void pl_io_uring_mapped(Int descriptor, ULong offset, Addr address)
    }
 }
 
-static void add_pending(Int descriptor, ULong user_data, Addr address, SizeT length, Bool writes)
+static void add_pending(Pending operation)
 {
-   Pending operation = {descriptor, user_data, address, length, writes};
 
    if (pending_n == MOST_PENDING)
       tell("with many operations at once");
@@ -155,7 +168,7 @@ static void add_pending(Int descriptor, ULong user_data, Addr address, SizeT len
       pending[pending_n++] = operation;
 }
 
-static void add_vectors(Int descriptor, ULong user_data, Addr vectors, UInt n, Bool writes)
+static void add_vectors(Pending operation, Addr vectors, UInt n)
 {
    UInt i;
 
@@ -163,31 +176,46 @@ static void add_vectors(Int descriptor, ULong user_data, Addr vectors, UInt n, B
       return;
    for (i = 0; i < n; i++) {
       const struct vki_iovec* vector = (const struct vki_iovec*)vectors + i;
-      add_pending(descriptor, user_data, (Addr)vector->iov_base, vector->iov_len, writes);
+      operation.address = (Addr)vector->iov_base;
+      operation.length = vector->iov_len;
+      add_pending(operation);
+      if (operation.offset >= 0)
+         operation.offset += vector->iov_len;
    }
 }
 
 static void note_submission(Int descriptor, Addr entry)
 {
-   ULong user_data = load(entry + USER_DATA, 8);
-   Addr address = load(entry + ADDRESS, 8);
-   UInt length = (UInt)load(entry + LENGTH, 4);
+   UChar operation = (UChar)load(entry + OPERATION, 1);
+   UInt options = (UInt)load(entry + OPTIONS, 1);
+   Pending reads = {.descriptor = descriptor, .user_data = load(entry + USER_DATA, 8), .address = load(entry + ADDRESS, 8),
+                    .length = (UInt)load(entry + LENGTH, 4), .writes = True, .file = NO_FILE};
+   Pending writes = reads;
 
-   switch (load(entry + OPERATION, 1)) {
-   case READV: add_vectors(descriptor, user_data, address, length, True); break;
-   case WRITEV: add_vectors(descriptor, user_data, address, length, False); break;
+   writes.writes = False;
+   if (operation == WRITEV || operation == WRITE || operation == WRITE_FIXED) {
+      writes.file = (Int)load(entry + FILE_DESCRIPTOR, 4);
+      writes.offset = (Long)load(entry + FILE_OFFSET, 8);
+      if (options & FIXED_FILE) {
+         writes.file = NO_FILE;
+         if (has_memory_files)
+            tell("with registered files in memory");
+      }
+   }
+   switch (operation) {
+   case READV: add_vectors(reads, reads.address, (UInt)reads.length); break;
+   case WRITEV: add_vectors(writes, writes.address, (UInt)writes.length); break;
    case READ:
    case RECV:
-      if (load(entry + OPTIONS, 1) & BUFFER_SELECT) {
+      if (options & BUFFER_SELECT)
          tell("with buffers that the kernel chooses");
-         break;
-      }
-      add_pending(descriptor, user_data, address, length, True);
+      else
+         add_pending(reads);
       break;
-   case READ_FIXED: add_pending(descriptor, user_data, address, length, True); break;
+   case READ_FIXED: add_pending(reads); break;
    case WRITE:
    case SEND:
-   case WRITE_FIXED: add_pending(descriptor, user_data, address, length, False); break;
+   case WRITE_FIXED: add_pending(writes); break;
    default: break;
    }
 }
@@ -226,6 +254,9 @@ static void complete(Int descriptor, ULong user_data, UWord bytes)
          operation.length = bytes;
       bytes -= operation.length;
       pl_memory_kernel_access(operation.writes, operation.address, operation.length);
+      if (operation.file != NO_FILE)
+         pl_files_written(operation.file, operation.offset < 0 ? -1 : operation.offset + (Long)operation.length,
+                          operation.length);
    }
    pending_n = kept;
 }
@@ -248,16 +279,33 @@ void pl_io_uring_after_enter(Int descriptor)
    }
 }
 
-void pl_io_uring_registered(UInt operation, Addr vectors, UInt n)
+static void note_registered_files(Addr descriptors, UInt n)
 {
    UInt i;
 
-   /* The kernel pins the buffers, and so faults them in. */
-   if (operation != REGISTER_BUFFERS
-       || !VG_(am_is_valid_for_client)(vectors, n * sizeof(struct vki_iovec), VKI_PROT_READ))
+   for (i = 0; i < n; i++)
+      has_memory_files |= pl_is_in_memory(pl_file_id((Int)load(descriptors + i * sizeof(Int), 4)));
+}
+
+static void write_registered_buffers(Addr vectors, UInt n)
+{
+   UInt i;
+
+   if (!VG_(am_is_valid_for_client)(vectors, n * sizeof(struct vki_iovec), VKI_PROT_READ))
       return;
    for (i = 0; i < n; i++) {
       const struct vki_iovec* vector = (const struct vki_iovec*)vectors + i;
       pl_memory_kernel_access(True, (Addr)vector->iov_base, vector->iov_len);
+   }
+}
+
+void pl_io_uring_registered(UInt operation, Addr argument, UInt n)
+{
+   switch (operation) {
+   /* The kernel pins the buffers, and so faults them in. */
+   case REGISTER_BUFFERS: write_registered_buffers(argument, n); break;
+   case REGISTER_FILES: note_registered_files(argument, n); break;
+   case REGISTER_FILES_UPDATE: note_registered_files((Addr)load(argument + UPDATED_FILES, 8), n); break;
+   default: break;
    }
 }

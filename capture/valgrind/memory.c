@@ -43,6 +43,8 @@
 #define MCL_FUTURE 2
 #define MCL_ONFAULT 4
 #define MLOCK_ONFAULT 1
+#define NR_REMAP_FILE_PAGES 216
+#define MAP_NONBLOCK 0x10000
 #define ALL_ADDRESSES (1UL << 47)
 /* Valgrind keeps no more segments (VG_N_SEGMENTS). */
 #define MOST_SEGMENTS 30000
@@ -255,6 +257,8 @@ static void after_mprotect(UWord* args)
    /* Code that a program writes into a mapping of a file, be it executed only later. */
    if ((args[2] & VKI_PROT_WRITE) && segment != NULL && segment->kind == SkFileC)
       pl_translate_mutable(args[0], page_round_up(args[1]));
+   else if ((args[2] & VKI_PROT_WRITE) && (args[2] & VKI_PROT_EXEC))
+      VG_(discard_translations)(args[0], page_round_up(args[1]), "pagelab: code that may be written");
    send_protection(args[0], page_round_up(args[1]), (UInt)args[2]);
 }
 
@@ -338,6 +342,20 @@ static void after_mlockall(UWord flags)
 
 /* ---- memory of other calls ---- */
 
+void pl_memory_of_process(Int pid, Bool writes, Addr address, SizeT length)
+{
+   if (pid == VG_(getpid)()) {
+      pl_memory_kernel_access(writes, address, length);
+   } else if (length > 0) {
+      pl_begin(PL_REMOTE_ACCESS, 24);
+      pl_put32((UInt)pid);
+      pl_put32(writes);
+      pl_put64(address);
+      pl_put64(length);
+      pl_end();
+   }
+}
+
 /* `bytes` of what the vectors name have been read or written in the memory of the process, which may be this one. */
 static void after_process_vm(const UWord* args, Bool writes, UWord bytes)
 {
@@ -346,18 +364,45 @@ static void after_process_vm(const UWord* args, Bool writes, UWord bytes)
 
    for (i = 0; i < args[4] && bytes > 0; i++) {
       SizeT length = vectors[i].iov_len < bytes ? vectors[i].iov_len : bytes;
-      if ((Int)args[0] == VG_(getpid)()) {
-         pl_memory_kernel_access(writes, (Addr)vectors[i].iov_base, length);
-      } else if (length > 0) {
-         pl_begin(PL_REMOTE_ACCESS, 24);
-         pl_put32((UInt)args[0]);
-         pl_put32(writes);
-         pl_put64((Addr)vectors[i].iov_base);
-         pl_put64(length);
-         pl_end();
-      }
+      pl_memory_of_process((Int)args[0], writes, (Addr)vectors[i].iov_base, length);
       bytes -= length;
    }
+}
+
+void pl_memory_advised(Addr address, SizeT length, UInt advice)
+{
+   send_advice(address, page_round_up(length), advice);
+}
+
+Bool pl_memory_is_shared(Addr address, SizeT length)
+{
+   return pl_ranges_touch(&shared, address, length);
+}
+
+/* A new shared mapping of what is mapped at `old`; of a file from `offset` on. */
+static void after_mapped_again(Addr old, ULong offset, Addr address, SizeT length, UInt flags)
+{
+   const NSegment* segment = VG_(am_find_nsegment)(old);
+   const HChar* file = segment->kind == SkFileC ? VG_(am_get_filename)(segment) : NULL;
+   PlFileId id = no_memory_file;
+
+   if (file != NULL && pl_ranges_touch(&in_memory, old, 1)) {
+      id.device = segment->dev;
+      id.inode = segment->ino;
+      pl_files_send_data(address, offset, length, id, file);
+   }
+   if (file == NULL)
+      VG_(umsg)("pagelab note: it maps shared memory a second time (mremap), which counts as other memory\n");
+   pl_translate_mutable(address, length);
+   pl_ranges_add(&shared, address, length);
+   send_mapping_of(address, length, protection_of(segment), flags, offset, id, file);
+}
+
+/* The pages of a shared mapping are those of another part of its file from now on. */
+static void after_remap_file_pages(const UWord* args)
+{
+   after_mapped_again(args[0], args[3] * PAGE_BYTES, args[0], page_round_up(args[1]),
+                      args[4] & MAP_NONBLOCK ? MAP_SHARED : MAP_SHARED | MAP_POPULATE);
 }
 
 static void after_mremap(const UWord* args, Addr address)
@@ -365,6 +410,11 @@ static void after_mremap(const UWord* args, Addr address)
    SizeT old_length = page_round_up(args[1]), length = page_round_up(args[2]);
    const NSegment* segment;
 
+   if (old_length == 0) {
+      segment = VG_(am_find_nsegment)(args[0]);
+      after_mapped_again(args[0], (ULong)segment->offset + (args[0] - segment->start), address, length, MAP_SHARED);
+      return;
+   }
    segment = VG_(am_find_nsegment)(address);
    if (length > old_length && pl_ranges_touch(&in_memory, args[0], old_length) && segment != NULL
        && segment->kind == SkFileC) {
@@ -455,6 +505,7 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
    case __NR_mprotect:
    case __NR_pkey_mprotect: after_mprotect(args); break;
    case __NR_mremap: after_mremap(args, value); break;
+   case NR_REMAP_FILE_PAGES: after_remap_file_pages(args); break;
    case __NR_madvise: send_advice(args[0], page_round_up(args[1]), (UInt)args[2]); break;
    case __NR_mlock: after_mlock(args[0], args[1]); break;
    case __NR_mlock2:

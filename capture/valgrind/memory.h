@@ -26,6 +26,13 @@ extern void pl_memory_after_failure(UInt number, UWord* args, UWord error);
 /* The kernel reads or writes memory of the program for the thread that runs. */
 extern void pl_memory_kernel_access(Bool writes, Addr address, SizeT length);
 
+/* The same of another process, or of this one. */
+extern void pl_memory_of_process(Int pid, Bool writes, Addr address, SizeT length);
+/* The program has given the kernel advice on a range. */
+extern void pl_memory_advised(Addr address, SizeT length, UInt advice);
+/* Whether a part of the range is mapped shared. */
+extern Bool pl_memory_is_shared(Addr address, SizeT length);
+
 /* A forked child has no memory locked. */
 extern void pl_memory_forked(void);
 

@@ -26,6 +26,7 @@
 #include "core.h"
 #include "edges.h"
 #include "filters.h"
+#include "fork_writes.h"
 #include "image.h"
 #include "memory.h"
 #include "proc_self.h"
@@ -71,7 +72,7 @@ static Int exit_code = 0;
 /* Code of a process that a signal killed; the encoder learns which signal from whoever waits for it. */
 #define EXIT_BY_SIGNAL 0x7fffffff
 
-static void run_as(ThreadId tid)
+void pl_process_run_as(ThreadId tid)
 {
    if (tid == current || tid == VG_INVALID_THREADID)
       return;
@@ -140,15 +141,16 @@ static void on_first_instruction(ThreadId tid)
 
 static void on_thread_made(ThreadId tid, ThreadId child)
 {
-   run_as(tid);
+   pl_process_run_as(tid);
    pl_filters_thread_made(tid, child);
    pl_edges_thread_made(tid, child);
 }
 
 static void on_thread_exit(ThreadId tid)
 {
-   run_as(tid);
+   pl_process_run_as(tid);
    pl_edges_thread_ends(tid);
+   pl_fork_writes_thread_ends(tid);
    pl_begin(PL_THREAD_EXIT, 4);
    pl_put32(tid);
    pl_end();
@@ -159,7 +161,7 @@ static void on_thread_exit(ThreadId tid)
 static void on_start_client_code(ThreadId tid, ULong blocks)
 {
    (void)blocks;
-   run_as(tid);
+   pl_process_run_as(tid);
    pl_signals_goes_on(tid);
 }
 
@@ -170,7 +172,7 @@ static void on_signal(ThreadId tid, Int signal, Bool alternate_stack)
    static UChar record[2048];
 
    (void)alternate_stack;
-   run_as(tid);
+   pl_process_run_as(tid);
    pl_signals_before_delivery(tid, signal);
    if (signal != VKI_SIGSEGV && signal != VKI_SIGBUS && signal != VKI_SIGFPE && signal != VKI_SIGILL
        && signal != VKI_SIGTRAP)
@@ -230,7 +232,9 @@ static void after_fork_in_child(ThreadId tid)
    pl_put32(tid);
    pl_put32((UInt)VG_(gettid)());
    pl_end();
-   run_as(tid);
+   pl_process_run_as(tid);
+   if (!fork_shares)
+      pl_fork_writes_in_child(tid);
    pl_stream_flush();
 }
 
@@ -241,7 +245,7 @@ static void on_kernel_read(CorePart part, ThreadId tid, const HChar* what, Addr 
    (void)what;
    if (part != Vg_CoreSysCall && part != Vg_CoreSignal)
       return;
-   run_as(tid);
+   pl_process_run_as(tid);
    /* A bad pointer makes the call fail before anything is read. */
    if (VG_(am_is_valid_for_client)(address, length > 0 ? length : 1, VKI_PROT_READ))
       pl_memory_kernel_access(False, address, length);
@@ -267,7 +271,9 @@ static void on_kernel_write(CorePart part, ThreadId tid, Addr address, SizeT len
 {
    if (part != Vg_CoreSysCall && part != Vg_CoreSignal)
       return;
-   run_as(tid);
+   if (forked && pl_fork_writes_is_childs_word(address))
+      return;
+   pl_process_run_as(tid);
    pl_memory_kernel_access(True, address, length);
 }
 
@@ -276,8 +282,9 @@ static void on_kernel_write(CorePart part, ThreadId tid, Addr address, SizeT len
 static void before_system_call(ThreadId tid, UInt number, UWord* args, UInt args_n)
 {
    (void)args_n;
-   run_as(tid);
+   pl_process_run_as(tid);
    pl_edges_before_call(tid, number, args);
+   pl_fork_writes_before_call(tid, number, args);
    pl_memory_before_call(tid, number, args);
    switch (number) {
    case __NR_fork: fork_shares = fork_waits = False; break;
@@ -359,7 +366,7 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
    UWord value = sr_Res(result);
 
    (void)args_n;
-   run_as(tid);
+   pl_process_run_as(tid);
    pl_edges_after_call(tid, number, args, result);
    if (forked) {
       forked = False;
@@ -368,6 +375,8 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       pl_put64(child_key);
       pl_put32(fork_shares);
       pl_end();
+      if (!fork_shares)
+         pl_fork_writes_in_parent(tid);
       pl_stream_flush();
       pl_vfork_wait();
    }

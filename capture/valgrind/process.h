@@ -22,6 +22,8 @@ extern void pl_process_init(void);
 extern void pl_process_hello(void);
 /* What tells this process from all others of the recording, to be left to the program that it executes. */
 extern ULong pl_process_key(void);
+/* What is recorded from here on is of this thread. */
+extern void pl_process_run_as(ThreadId tid);
 /* Between the start of an execve and its failure: what is recorded there is to be sent at once. */
 extern Bool pl_process_is_in_exec(void);
 

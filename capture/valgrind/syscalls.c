@@ -23,14 +23,15 @@
 #include "core.h"
 #include "memory.h"
 #include "mmap_flags.h"
+#include "newer_calls.h"
+#include "process.h"
 #include "seccomp.h"
+#include "stream.h"
 
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
 #define MREMAP_DONTUNMAP 4
 #define CACHESTAT_BYTES 40
-
-typedef void After(ThreadId, SyscallArgs*, SyscallStatus*);
 
 static void fail(SyscallStatus* status, UWord error)
 {
@@ -57,12 +58,15 @@ static void may_block(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* argum
    *flags |= SfMayBlock;
 }
 
+extern After vgSysWrap_linux_sys_io_getevents_after;
+
 static After after_cachestat;
 static void after_cachestat(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
 {
-   (void)tid;
-   if (!sr_isError(status->sres))
-      pl_memory_kernel_access(True, arguments->arg3, CACHESTAT_BYTES);
+   if (sr_isError(status->sres))
+      return;
+   pl_process_run_as(tid);
+   pl_memory_kernel_access(True, arguments->arg3, CACHESTAT_BYTES);
 }
 
 /* ---- sandboxes of files ---- */
@@ -104,13 +108,13 @@ typedef struct {
 static Added added[] = {
    {134, "uselib", {NULL, NULL}},
    {154, "modify_ldt", {NULL, NULL}},
-   {216, "remap_file_pages", {NULL, NULL}},
+   {216, "remap_file_pages", {may_block, NULL}},
    {256, "migrate_pages", {NULL, NULL}},
    {317, "seccomp", {pl_seccomp_before, NULL}},
    /* A thread that waits for another one to serve its fault would keep that one from running. */
    {323, "userfaultfd", {NULL, NULL}},
    {325, "mlock2", {may_block, NULL}},
-   {333, "io_pgetevents", {NULL, NULL}},
+   {333, "io_pgetevents", {pl_io_pgetevents_before, vgSysWrap_linux_sys_io_getevents_after}},
    {424, "pidfd_send_signal", {may_block, NULL}},
    {428, "open_tree", {may_block, NULL}},
    {429, "move_mount", {may_block, NULL}},
@@ -121,8 +125,8 @@ static Added added[] = {
    {434, "pidfd_open", {may_block, NULL}},
    {437, "openat2", {may_block, NULL}},
    {438, "pidfd_getfd", {may_block, NULL}},
-   {440, "process_madvise", {NULL, NULL}},
-   {441, "epoll_pwait2", {NULL, NULL}},
+   {440, "process_madvise", {pl_process_madvise_before, pl_process_madvise_after}},
+   {441, "epoll_pwait2", {pl_epoll_pwait2_before, pl_epoll_pwait2_after}},
    {442, "mount_setattr", {may_block, NULL}},
    {443, "quotactl_fd", {NULL, NULL}},
    {444, "landlock_create_ruleset", {may_block, NULL}},
@@ -130,7 +134,7 @@ static Added added[] = {
    {446, "landlock_restrict_self", {before_landlock_restrict_self, NULL}},
    {447, "memfd_secret", {may_block, NULL}},
    {448, "process_mrelease", {may_block, NULL}},
-   {449, "futex_waitv", {NULL, NULL}},
+   {449, "futex_waitv", {pl_futex_waitv_before, NULL}},
    {450, "set_mempolicy_home_node", {NULL, NULL}},
    {451, "cachestat", {may_block, after_cachestat}},
    {452, "fchmodat2", {may_block, NULL}},
@@ -140,7 +144,7 @@ static Added added[] = {
    {456, "futex_requeue", {NULL, NULL}},
    {457, "statmount", {NULL, NULL}},
    {458, "listmount", {NULL, NULL}},
-   {462, "mseal", {NULL, NULL}},
+   {462, "mseal", {may_block, NULL}},
 };
 
 extern SyscallTableEntry* __real_vgModuleLocal_get_linux_syscall_entry(UInt number);
@@ -230,6 +234,38 @@ static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* a
       fail(status, VKI_ENOMEM);
 }
 
+/* mremap of shared memory with a length of 0: a second mapping of it, in addition to the old one. */
+static void map_again(const SyscallArgs* arguments, SyscallStatus* status)
+{
+   Addr old = arguments->arg1, place = arguments->arg4 & MREMAP_FIXED ? arguments->arg5 : 0, free_place;
+   SizeT length = (arguments->arg3 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   const NSegment* segment = VG_(am_find_nsegment)(old);
+   UInt protection;
+   Bool ok = False;
+   Long result;
+
+   if (segment == NULL || old % PAGE_BYTES != 0 || place % PAGE_BYTES != 0 || length == 0
+       || !(arguments->arg4 & MREMAP_MAYMOVE) || !pl_memory_is_shared(old, 1)) {
+      fail(status, VKI_EINVAL);
+      return;
+   }
+   free_place = VG_(am_get_advisory_client_simple)(place, length, &ok);
+   if (!ok || (place != 0 && free_place != place)) {
+      fail(status, VKI_ENOMEM);
+      return;
+   }
+   protection = (segment->hasR ? VKI_PROT_READ : 0) | (segment->hasW ? VKI_PROT_WRITE : 0)
+                | (segment->hasX ? VKI_PROT_EXEC : 0);
+   result = pl_system_call(__NR_mremap, old, 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, free_place, 0);
+   if (result < 0 && result > -4096) {
+      fail(status, (UWord)-result);
+      return;
+   }
+   VG_(am_notify_client_mmap)((Addr)result, length, protection, VKI_MAP_SHARED | VKI_MAP_ANONYMOUS, -1, 0);
+   VG_(discard_translations)((Addr)result, length, "pagelab: mapped again");
+   succeed(status, (UWord)result);
+}
+
 void __wrap_vgSysWrap_generic_sys_mremap_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                 SyscallStatus* status, UWord* flags)
 {
@@ -237,6 +273,8 @@ void __wrap_vgSysWrap_generic_sys_mremap_before(ThreadId tid, SyscallArgLayout* 
       fail(status, VKI_ENOMEM);
    else if (arguments->arg4 & MREMAP_DONTUNMAP)
       move_and_keep(tid, layout, arguments, status, flags);
+   else if (arguments->arg2 == 0)
+      map_again(arguments, status);
    else
       __real_vgSysWrap_generic_sys_mremap_before(tid, layout, arguments, status, flags);
 }

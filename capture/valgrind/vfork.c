@@ -15,16 +15,22 @@
    file in memory, and its parent takes them over. When the child has executed a program or has ended, the kernel closes its
    end of a pipe, which the parent waits for. */
 
+#include <stddef.h>
+
+#include "libvex_guest_amd64.h"
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
+#include "pub_tool_libcsignal.h"
+#include "pub_tool_machine.h"
 #include "pub_tool_mallocfree.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "memory.h"
 #include "stream.h"
 #include "vfork.h"
 
@@ -47,6 +53,8 @@ static Int written_fd = -1;
 /* The parent reads from it, and gets the end of the file once the child has closed its own end. */
 static Int parent_end = -1;
 static Int child_end = -1;
+/* The child's /proc/self/pagemap, opened before the child may change its root. */
+static Int page_map = -1;
 /* This process is such a child, and its memory is its parent's. */
 static Bool borrows = False;
 
@@ -62,6 +70,7 @@ void pl_vfork_forget(void)
    close_fd(&written_fd);
    close_fd(&parent_end);
    close_fd(&child_end);
+   close_fd(&page_map);
    borrows = False;
 }
 
@@ -85,8 +94,15 @@ void pl_vfork_begins(void)
 
 void pl_vfork_in_child(Bool shares)
 {
+   SysRes opened;
+
    close_fd(&parent_end);
    borrows = shares;
+   if (!borrows)
+      return;
+   opened = VG_(open)("/proc/self/pagemap", VKI_O_RDONLY, 0);
+   if (!sr_isError(opened))
+      page_map = VG_(safe_fd)((Int)sr_Res(opened));
 }
 
 /* Copies the pages from `start` on that `entries` of the page map say are this process's alone. */
@@ -104,7 +120,7 @@ static void give_pages(Addr start, const ULong* entries, SizeT entries_n)
    }
 }
 
-static void give_range(Int page_map, Addr start, Addr end)
+static void give_range(Addr start, Addr end)
 {
    static ULong entries[PAGES_AT_ONCE];
    Addr at = start;
@@ -139,7 +155,7 @@ typedef struct {
    ULong inverted, all_of, any_of, returned;
 } Scan;
 
-static void give_segment(Int page_map, const NSegment* segment)
+static void give_segment(const NSegment* segment)
 {
    static PresentRange ranges[RANGES_AT_ONCE];
    Scan scan = {.size = sizeof scan, .start = segment->start, .end = segment->end + 1, .ranges = (Addr)ranges,
@@ -151,13 +167,13 @@ static void give_segment(Int page_map, const NSegment* segment)
       if (n < 0)
          break;
       for (i = 0; i < n; i++)
-         give_range(page_map, ranges[i].start, ranges[i].end);
+         give_range(ranges[i].start, ranges[i].end);
       scan.start = scan.walk_end;
    }
    if (scan.start >= scan.end)
       return;
    if (scan.end - scan.start <= LARGEST_SEGMENT)
-      give_range(page_map, scan.start, scan.end);
+      give_range(scan.start, scan.end);
    else
       VG_(umsg)("pagelab: what it wrote to %lu GiB of its parent's memory after vfork was not looked for, so its parent "
                 "has not got it\n", (UWord)(scan.end - scan.start) >> 30);
@@ -166,14 +182,12 @@ static void give_segment(Int page_map, const NSegment* segment)
 void pl_vfork_give_back(void)
 {
    UInt kinds = SkAnonC | SkFileC;
-   SysRes page_map;
    Addr none, *starts;
    Int n, i;
 
    if (!borrows || written_fd < 0)
       return;
-   page_map = VG_(open)("/proc/self/pagemap", VKI_O_RDONLY, 0);
-   if (sr_isError(page_map)) {
+   if (page_map < 0) {
       VG_(umsg)("pagelab: it could not see what it wrote to its parent's memory after vfork, so its parent has not "
                 "got it\n");
       return;
@@ -185,10 +199,9 @@ void pl_vfork_give_back(void)
    for (i = 0; i < n; i++) {
       const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
       if (segment->hasR && segment->hasW)
-         give_segment((Int)sr_Res(page_map), segment);
+         give_segment(segment);
    }
    VG_(free)(starts);
-   VG_(close)((Int)sr_Res(page_map));
 }
 
 static void take_over(void)
@@ -215,10 +228,66 @@ void pl_vfork_wait(void)
    pl_vfork_forget();
 }
 
+/* ---- clone ---- */
+
 extern Before __real_vgSysWrap_linux_sys_clone_before, __wrap_vgSysWrap_linux_sys_clone_before;
 
 #define OF_VFORK (VKI_CLONE_VFORK | VKI_CLONE_VM)
 #define OF_THREADS (VKI_CLONE_VM | VKI_CLONE_FS | VKI_CLONE_FILES)
+/* What Valgrind refuses of a child that is no thread: it shares the parent's folders, or has thread-local storage of its own. */
+#define REFUSED (VKI_CLONE_FS | VKI_CLONE_SETTLS)
+#define WRITE_PARENTS_WORD (VKI_CLONE_PARENT_SETTID | VKI_CLONE_PIDFD)
+#define WRITE_CHILDS_WORD (VKI_CLONE_CHILD_SETTID | VKI_CLONE_CHILD_CLEARTID)
+
+static Bool is_word_for_client(Addr address)
+{
+   return VG_(am_is_valid_for_client)(address, sizeof(Int), VKI_PROT_WRITE);
+}
+
+static void begin_child(ThreadId tid, const SyscallArgs* arguments)
+{
+   if (arguments->arg2 != 0)
+      VG_(set_SP)(tid, arguments->arg2);
+   if (arguments->arg1 & VKI_CLONE_SETTLS)
+      VG_(set_shadow_regs_area)(tid, 0, offsetof(VexGuestAMD64State, guest_FS_CONST), sizeof(Addr),
+                                (const UChar*)&arguments->arg5);
+   VG_(do_atfork_child)(tid);
+}
+
+/* A child with memory of its own, as Valgrind makes them (do_fork_clone), with the flags that it refuses. */
+static SysRes fork_with_refused_flags(ThreadId tid, const SyscallArgs* arguments)
+{
+   UWord flags = arguments->arg1 & ~(UWord)(OF_VFORK | VKI_CLONE_FILES | VKI_CLONE_SETTLS);
+   vki_sigset_t all, before;
+   Long child;
+
+   if (((arguments->arg1 & WRITE_PARENTS_WORD) && !is_word_for_client(arguments->arg3))
+       || ((arguments->arg1 & WRITE_CHILDS_WORD) && !is_word_for_client(arguments->arg4)))
+      return VG_(mk_SysRes_Error)(VKI_EFAULT);
+   VG_(memset)(&all, 0xff, sizeof all);
+   VG_(sigprocmask)(VKI_SIG_SETMASK, &all, &before);
+   VG_(do_atfork_pre)(tid);
+   child = pl_system_call(__NR_clone, flags, 0, arguments->arg3, arguments->arg4, 0, 0);
+   if (child == 0)
+      begin_child(tid, arguments);
+   else if (child > 0)
+      VG_(do_atfork_parent)(tid);
+   VG_(sigprocmask)(VKI_SIG_SETMASK, &before, NULL);
+   if (child < 0)
+      return VG_(mk_SysRes_Error)((UWord)-child);
+   if (child > 0 && (arguments->arg1 & WRITE_PARENTS_WORD))
+      pl_memory_kernel_access(True, arguments->arg3, sizeof(Int));
+   return VG_(mk_SysRes_Success)((UWord)child);
+}
+
+static void refuse(SyscallStatus* status, Bool stops_parent)
+{
+   VG_(umsg)("pagelab: its call for a child that shares its memory (clone with CLONE_VM) failed with EINVAL: "
+             "Valgrind cannot make one%s\n",
+             stops_parent ? "; LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" : "");
+   status->what = SsComplete;
+   status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
+}
 
 /* Valgrind makes threads, and processes that share nothing; at other flags it ends the program. The parent tells the encoder
    of the fork before it waits for its child, so it waits in pl_vfork_wait and not in the kernel. */
@@ -231,19 +300,22 @@ void __wrap_vgSysWrap_linux_sys_clone_before(ThreadId tid, SyscallArgLayout* lay
    Bool stops_parent = (asked.arg1 & VKI_CLONE_UNTRACED) && !(asked.arg1 & VKI_CLONE_THREAD);
 
    if ((shared != OF_THREADS || stops_parent) && (shared & OF_VFORK) == VKI_CLONE_VM) {
-      VG_(umsg)("pagelab: its call for a child that shares its memory (clone with CLONE_VM) failed with EINVAL: "
-                "Valgrind cannot make one%s\n",
-                stops_parent ? "; LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" : "");
-      status->what = SsComplete;
-      status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
+      refuse(status, stops_parent);
       return;
    }
-   if (shared != OF_THREADS) {
-      if (shared & (VKI_CLONE_FS | VKI_CLONE_FILES))
-         VG_(umsg)("pagelab: its child has descriptors or folders of its own, which it was to share (clone with "
-                   "CLONE_FILES or CLONE_FS)\n");
-      arguments->arg1 &= ~(UWord)(OF_VFORK | OF_THREADS);
+   if (shared == OF_THREADS) {
+      __real_vgSysWrap_linux_sys_clone_before(tid, layout, arguments, status, flags);
+      return;
    }
+   if (shared & VKI_CLONE_FILES)
+      VG_(umsg)("pagelab: its child has descriptors of its own, which it was to share (clone with CLONE_FILES)\n");
+   if (asked.arg1 & REFUSED) {
+      status->what = SsComplete;
+      status->sres = fork_with_refused_flags(tid, arguments);
+      *flags |= SfYieldAfter;
+      return;
+   }
+   arguments->arg1 &= ~(UWord)(OF_VFORK | OF_THREADS);
    __real_vgSysWrap_linux_sys_clone_before(tid, layout, arguments, status, flags);
    /* Valgrind wants a call that it has made itself to be as the program made it. */
    *arguments = asked;

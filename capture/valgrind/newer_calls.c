@@ -1,0 +1,137 @@
+/* Part of the pagelab recorder, a Valgrind tool.
+   Copyright the pagelab contributors.
+
+   This program is free software; you can redistribute it and/or modify it under the terms of the GNU General
+   Public License as published by the Free Software Foundation; either version 2 of the License, or (at your
+   option) any later version. It is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY;
+   without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the file COPYING.
+
+   SPDX-License-Identifier: GPL-2.0-or-later */
+
+#include "pub_tool_aspacemgr.h"
+#include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_vki.h"
+
+#include "core.h"
+#include "edges.h"
+#include "memory.h"
+#include "newer_calls.h"
+#include "process.h"
+
+/* Numbers that stand for the calling process instead of a descriptor (linux/pidfd.h). */
+#define PIDFD_SELF_THREAD (-10000)
+#define PIDFD_SELF_THREAD_GROUP (-10001)
+
+#define EPOLL_EVENT_BYTES 12
+#define FUTEX_WAITERS_MAX 128
+#define SIGNAL_MASK_BYTES 8
+#define IO_PGETEVENTS_MASK_BYTES 16
+
+/* The call reads so much; a bad pointer makes it fail. */
+static void reads(Addr address, SizeT length)
+{
+   if (address != 0 && length > 0 && VG_(am_is_valid_for_client)(address, length, VKI_PROT_READ))
+      pl_memory_kernel_access(False, address, length);
+}
+
+void pl_epoll_pwait2_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                            UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)status;
+   reads(arguments->arg4, sizeof(struct vki_timespec));
+   reads(arguments->arg5, SIGNAL_MASK_BYTES);
+   *flags |= SfMayBlock;
+}
+
+void pl_epoll_pwait2_after(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
+{
+   pl_process_run_as(tid);
+   pl_memory_kernel_access(True, arguments->arg2, sr_Res(status->sres) * EPOLL_EVENT_BYTES);
+}
+
+void pl_futex_waitv_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                           UWord* flags)
+{
+   Addr waiters = arguments->arg1;
+   UWord n = (UInt)arguments->arg2, i;
+
+   (void)tid;
+   (void)layout;
+   (void)status;
+   if (n <= FUTEX_WAITERS_MAX && VG_(am_is_valid_for_client)(waiters, n * sizeof(PL_FutexWaiter), VKI_PROT_READ)) {
+      reads(waiters, n * sizeof(PL_FutexWaiter));
+      for (i = 0; i < n; i++)
+         reads(((const PL_FutexWaiter*)waiters)[i].address, sizeof(Int));
+   }
+   reads(arguments->arg4, sizeof(struct vki_timespec));
+   *flags |= SfMayBlock;
+}
+
+/* What it returns is as of io_getevents, whose function does the rest. */
+void pl_io_pgetevents_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                             UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)status;
+   reads(arguments->arg5, sizeof(struct vki_timespec));
+   reads(arguments->arg6, IO_PGETEVENTS_MASK_BYTES);
+   *flags |= SfMayBlock;
+}
+
+/* ---- process_madvise ---- */
+
+void pl_process_madvise_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                               UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)status;
+   reads(arguments->arg2, arguments->arg3 * sizeof(struct vki_iovec));
+   *flags |= SfMayBlock;
+}
+
+/* Whether the descriptor is of this process. */
+static Bool is_own_process(Int descriptor)
+{
+   HChar path[48], text[512];
+   const HChar* pid;
+   SysRes opened;
+   Int length;
+
+   if (descriptor == PIDFD_SELF_THREAD || descriptor == PIDFD_SELF_THREAD_GROUP)
+      return True;
+   VG_(sprintf)(path, "/proc/self/fdinfo/%d", descriptor);
+   opened = VG_(open)(path, VKI_O_RDONLY, 0);
+   if (sr_isError(opened))
+      return False;
+   length = VG_(read)((Int)sr_Res(opened), text, sizeof text - 1);
+   VG_(close)((Int)sr_Res(opened));
+   text[length > 0 ? length : 0] = '\0';
+   pid = VG_(strstr)(text, "\nPid:");
+   return pid != NULL && VG_(strtoll10)(pid + 5, NULL) == VG_(getpid)();
+}
+
+void pl_process_madvise_after(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
+{
+   const struct vki_iovec* vectors = (const struct vki_iovec*)arguments->arg2;
+   UWord bytes = sr_Res(status->sres), i;
+
+   pl_process_run_as(tid);
+   if (!is_own_process((Int)arguments->arg1)) {
+      VG_(umsg)("pagelab: its advice on the memory of another process (process_madvise) is not recorded\n");
+      return;
+   }
+   for (i = 0; i < arguments->arg3 && bytes > 0; i++) {
+      SizeT length = vectors[i].iov_len < bytes ? vectors[i].iov_len : bytes;
+      if (length > 0)
+         pl_memory_advised((Addr)vectors[i].iov_base, length, (UInt)arguments->arg4);
+      bytes -= length;
+   }
+}

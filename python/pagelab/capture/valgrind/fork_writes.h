@@ -1,0 +1,1 @@
+../../../../capture/valgrind/fork_writes.h

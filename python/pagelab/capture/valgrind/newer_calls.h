@@ -1,0 +1,1 @@
+../../../../capture/valgrind/newer_calls.h
