@@ -19,8 +19,10 @@
 #include "pub_tool_xarray.h"
 
 #include "allocations.h"
+#include "floating_point.h"
 #include "instrument.h"
 #include "origins.h"
+#include "own_code.h"
 #include "stream.h"
 
 /* A segment is a stretch of a superblock that is executed whole or, a fault apart, not at all: it ends where the
@@ -336,6 +338,8 @@ static Origin record_access(Kind kind, IRExpr* address, SizeT size, IRExpr* guar
          return pl_no_origin;
       guard = NULL;
    }
+   if (kind != LOAD)
+      pl_own_code_stores(builder.out, address, size, guard);
    if (kind != LOAD && guard == NULL && merge_into_modify(address, size))
       return pl_no_origin;
    if (builder.open && builder.accesses_n == ACCESSES_MAX)
@@ -414,23 +418,10 @@ static void instrument_compare_and_swap(const IRCAS* cas)
       pl_set_temporary(cas->oldHi, origin);
 }
 
-/* The helpers of VEX that load and store numbers of 80 bits, of which it keeps 64. */
-static void tell_of_long_double(const IRCallee* helper)
-{
-   static Bool told = False;
-
-   if (told || VG_(strstr)(helper->name, "F80le") == NULL)
-      return;
-   told = True;
-   VG_(umsg)("pagelab note: it computes with `long double` (x87), of which Valgrind keeps 64 bits; its results may "
-             "differ\n");
-}
-
 static void instrument_helper(const IRDirty* dirty)
 {
    Origin origin = pl_no_origin;
 
-   tell_of_long_double(dirty->cee);
    if (dirty->mFx != Ifx_None)
       origin = record_effect(dirty->mFx, dirty->mAddr, (SizeT)dirty->mSize, dirty->guard);
    pl_helper_was_called(dirty, origin);
@@ -441,9 +432,12 @@ static void instrument_statement(IRStmt* statement)
    IRTypeEnv* types = builder.out->tyenv;
 
    switch (statement->tag) {
-   case Ist_IMark:
-      begin_instruction(statement->Ist.IMark.addr + statement->Ist.IMark.delta, statement->Ist.IMark.len);
+   case Ist_IMark: {
+      Addr pc = statement->Ist.IMark.addr + statement->Ist.IMark.delta;
+      pl_own_code_leave(builder.out, builder.pc, pc, builder.open);
+      begin_instruction(pc, statement->Ist.IMark.len);
       break;
+   }
    case Ist_WrTmp: {
       IRExpr* value = statement->Ist.WrTmp.data;
       Origin origin = value->tag == Iex_Load ? record_access(LOAD, value->Iex.Load.addr,
@@ -492,7 +486,6 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
    Int i = 0;
 
    (void)layout;
-   (void)extents;
    (void)host;
    if (guest_word != host_word)
       VG_(tool_panic)("guest and host words differ in size");
@@ -502,6 +495,8 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
    builder.open = False;
    builder.instruction = 0;
    pl_origins_begin((UInt)in->tyenv->types_used);
+   pl_own_code_begin_superblock(extents);
+   pl_floating_point_begin_superblock();
    builder.numbers = VG_(newXA)(VG_(malloc), "pagelab.numbers", VG_(free), sizeof(UInt));
 
    /* What comes before the first instruction is Valgrind's own and stays as it is. */
@@ -516,6 +511,7 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
       if (statement == NULL || statement->tag == Ist_NoOp)
          continue;
       instrument_statement(statement);
+      pl_floating_point_statement(builder.out, statement);
       addStmtToIRSB(builder.out, statement);
    }
    if (in->jumpkind == Ijk_Sys_syscall)
@@ -524,6 +520,7 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
    if (in->jumpkind == Ijk_Ret)
       pl_allocations_instrument_return(builder.out, builder.pc);
 
+   pl_floating_point_end_superblock();
    remember_superblock(closure->nraddr, builder.numbers);
    VG_(deleteXA)(builder.numbers);
    return builder.out;

@@ -20,7 +20,7 @@
 #include "pub_tool_basics.h"
 
 #define PL_MAGIC 0x626c6770u /* "pglb" */
-#define PL_PROTOCOL_VERSION 10
+#define PL_PROTOCOL_VERSION 11
 
 /* The frames lie in a ring of slots in memory shared with the encoder. A slot in use stays in the second-level cache;
    the lowest free slot is taken, so that a fast encoder keeps the ring's footprint small, and a slow one has some
@@ -62,7 +62,8 @@ typedef enum {
    PL_FREED = 26,
    PL_FILE_DATA = 27,
    PL_FILE_HOLE = 28,
-   PL_REMOTE_ACCESS = 29
+   PL_REMOTE_ACCESS = 29,
+   PL_LEFT = 30
 } PlControl;
 
 /* Next free byte of the frame, and the place from which on a superblock asks for a flush. */

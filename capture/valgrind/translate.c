@@ -17,7 +17,8 @@
 
    Code that changes. Valgrind compares code with its translation before it runs only if no file is mapped there. Code of
    files changes, too: it is written through another mapping, or by write(2). Shared mappings and those of memory files
-   are compared as well, and private ones that may be written and executed. */
+   are compared as well, and private ones that may be written and executed. Code in memory that may be written can also rewrite
+   what follows in its own superblock (own_code.c); there all registers are exact at each instruction. */
 
 #include "libvex.h"
 #include "pub_tool_aspacemgr.h"
@@ -78,6 +79,18 @@ static Bool may_divide(const UChar* code, SizeT length)
    return False;
 }
 
+Bool pl_translate_may_be_written(const VexGuestExtents* extents)
+{
+   UInt i;
+
+   for (i = 0; i < extents->n_used; i++) {
+      const NSegment* segment = VG_(am_find_nsegment)(extents->base[i]);
+      if (segment != NULL && segment->hasW)
+         return True;
+   }
+   return False;
+}
+
 static UInt needs_check(void* closure, VexRegisterUpdates* updates, const VexGuestExtents* extents)
 {
    UInt checked = valgrinds_check(closure, updates, extents), i;
@@ -88,6 +101,8 @@ static UInt needs_check(void* closure, VexRegisterUpdates* updates, const VexGue
    }
    if (exact && *updates < VexRegUpdAllregsAtMemAccess)
       *updates = VexRegUpdAllregsAtMemAccess;
+   if (pl_translate_may_be_written(extents))
+      *updates = VexRegUpdAllregsAtEachInsn;
    for (i = 0; exact_at_divisions && i < extents->n_used; i++) {
       if (may_divide((const UChar*)extents->base[i], extents->len[i]))
          *updates = VexRegUpdAllregsAtEachInsn;

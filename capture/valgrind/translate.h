@@ -13,6 +13,7 @@
 
 /* How code is translated beyond what Valgrind does by itself. */
 
+#include "libvex.h"
 #include "pub_tool_basics.h"
 
 /* A handler of faults may look at registers, and repair what the faulting access needs: from here on all registers are
@@ -25,6 +26,8 @@ extern void pl_translate_divisions_exactly(void);
 extern void pl_translate_mutable(Addr start, SizeT length);
 /* The mapping is at another place. */
 extern void pl_translate_moved(Addr old_start, SizeT old_length, Addr new_start, SizeT new_length);
+/* Whether a superblock's code lies in memory that the program may write. */
+extern Bool pl_translate_may_be_written(const VexGuestExtents* extents);
 /* The range has other contents, or none. */
 extern void pl_translate_forget(Addr start, SizeT length);
 

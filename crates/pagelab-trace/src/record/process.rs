@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::calls::ProcessStacks;
-use super::flow::{Flow, Steps};
+use super::flow::Steps;
 use super::frame::Frame;
 use super::functions::Mapped;
 use super::output::Output;
@@ -16,27 +16,16 @@ use super::stretches::{Mode, Schedule};
 use crate::{Access, Branches, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
 mod kernel_access;
+mod partial;
+mod threads;
 
 pub(super) use kernel_access::RemoteAccess;
+use threads::Thread;
+pub(super) use threads::ThreadNumbers;
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// Advice of madvise(2) that empties pages: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`.
 const EMPTYING_ADVICE: [u32; 3] = [4, 8, 9];
-
-#[derive(Clone, Copy, Debug)]
-struct Thread {
-    ix: ThreadIx,
-    /// Instructions retired since the thread's last access.
-    pending: u64,
-    flow: Flow,
-    ended: bool,
-}
-
-impl Thread {
-    fn new(ix: ThreadIx) -> Self {
-        Self { ix, pending: 0, flow: Flow::default(), ended: false }
-    }
-}
 
 /// An `execve` in progress.
 #[derive(Debug)]
@@ -90,22 +79,6 @@ pub(super) struct Process {
     early_accesses: Vec<RemoteAccess>,
     /// Whether the main thread has had its start event (always true after `execve`).
     main_started: bool,
-}
-
-/// Numbers the threads of a recording.
-#[derive(Debug, Default)]
-pub(super) struct ThreadNumbers(u32);
-
-impl ThreadNumbers {
-    pub(super) fn next(&mut self) -> ThreadIx {
-        let ix = ThreadIx(self.0);
-        self.0 += 1;
-        ix
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.0
-    }
 }
 
 /// A damaged stream (what is wrong, without the trace's path, which the caller adds) or an error of the output.
@@ -197,34 +170,6 @@ impl Process {
     pub(super) fn exit(&mut self, code: i32, output: &mut Output<'_>) -> Result<(), TraceError> {
         self.end_threads(None, output)?;
         output.event(self.ix, self.current.ix, EventKind::Exit { code })
-    }
-
-    fn end_threads(&mut self, except: Option<ThreadIx>, output: &mut Output<'_>) -> Result<(), TraceError> {
-        self.store_current();
-        let mut alive: Vec<ThreadIx> = self.threads.values().filter(|t| !t.ended).map(|t| t.ix).collect();
-        alive.sort();
-        for ix in alive.into_iter().filter(|ix| Some(*ix) != except) {
-            output.event(self.ix, ix, EventKind::ThreadExit)?;
-        }
-        self.threads.values_mut().for_each(|thread| thread.ended = true);
-        Ok(())
-    }
-
-    fn store_current(&mut self) {
-        if let Some(thread) = self.threads.get_mut(&self.current_tid) {
-            *thread = self.current;
-        }
-    }
-
-    fn switch_to(&mut self, tid: u32, numbers: &mut ThreadNumbers) {
-        if tid == self.current_tid {
-            return;
-        }
-        self.store_current();
-        let new = || Thread::new(numbers.next());
-        self.current = *self.threads.entry(tid).or_insert_with(new);
-        self.current_tid = tid;
-        self.stacks.switch_to(tid);
     }
 
     /// Decodes `frame` from `at` on, until its end or a record that also concerns other processes.
@@ -424,6 +369,7 @@ impl Process {
                 return self.kernel_access(writes, addr, len, output).map(|()| None);
             }
             Control::Fault { pc, record } => return Ok(self.fault(pc, &record, output).map(|()| None)?),
+            Control::Left { pc, record } => return Ok(self.left(pc, &record, output).map(|()| None)?),
             Control::Fork { pid, child, shares } => return Ok(Some(Turn::Forked { pid, child, shares })),
             Control::Waited { pid, status } => return Ok(Some(Turn::Waited { pid, status })),
             Control::RemoteAccess { pid, writes, addr, len } => {
@@ -554,61 +500,6 @@ impl Process {
         }
         self.table[number] = Slot::new(segment);
         Ok(())
-    }
-
-    fn start_thread(
-        &mut self,
-        tid: u32,
-        os_tid: u32,
-        numbers: &mut ThreadNumbers,
-        output: &mut Output<'_>,
-    ) -> Result<Option<Turn>, DecodeError> {
-        let is_main = self.threads.is_empty();
-        let ix = if is_main { self.current.ix } else { numbers.next() };
-        self.store_current();
-        self.current = Thread::new(ix);
-        self.current_tid = tid;
-        self.stacks.switch_to(tid);
-        self.write_context(output);
-        self.threads.insert(tid, self.current);
-        if !(is_main && std::mem::replace(&mut self.main_started, true)) {
-            output.event(self.ix, ix, EventKind::ThreadStart { os_tid })?;
-        }
-        for access in std::mem::take(&mut self.early_accesses) {
-            self.remote_access(access, output)?;
-        }
-        Ok(None)
-    }
-
-    fn end_thread(&mut self, tid: u32, output: &mut Output<'_>) -> Result<Option<Turn>, DecodeError> {
-        self.store_current();
-        if let Some(thread) = self.threads.get_mut(&tid).filter(|thread| !thread.ended) {
-            thread.ended = true;
-            self.stacks.end_thread(tid);
-            let ix = thread.ix;
-            if tid == self.current_tid {
-                self.current.ended = true;
-            }
-            output.event(self.ix, ix, EventKind::ThreadExit)?;
-        }
-        Ok(None)
-    }
-
-    /// Adds the accesses that a segment made before its instruction at `pc` faulted. If the signal did not come from an
-    /// access, the record may be an old one; then it names another segment, or one without `pc`.
-    fn fault(&mut self, pc: u64, record: &[u8], output: &mut Output<'_>) -> Result<(), TraceError> {
-        let Some((head, addresses)) = record.split_at_checked(SEGMENT_WORD_BYTES) else { return Ok(()) };
-        let number = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let Some(Slot { segment: Some(segment), .. }) = self.table.get(number) else { return Ok(()) };
-        if !segment.holds(pc) {
-            return Ok(());
-        }
-        let before = segment.accesses.iter().take_while(|access| access.pc != pc).count();
-        if before == segment.accesses.len() || addresses.len() < before * ADDRESS_BYTES {
-            return Ok(());
-        }
-        let segment = Arc::clone(segment);
-        self.part(&segment, 0..before, addresses, output)
     }
 
     /// Forgets the content of pages that are no longer mapped.

@@ -7,7 +7,7 @@ use super::memory_files::FileId;
 
 /// First word of a stream, `pglb`.
 pub(super) const MAGIC: u32 = 0x626c_6770;
-pub(super) const VERSION: u32 = 10;
+pub(super) const VERSION: u32 = 11;
 /// Set in the first word of a control record, clear in a segment number.
 pub(super) const CONTROL_BIT: u32 = 0x8000_0000;
 /// Bytes of the segment number in a segment record.
@@ -166,6 +166,11 @@ pub(super) enum Control {
     },
     /// A fault at `pc` interrupted a segment; `record` begins with what was written of it.
     Fault {
+        pc: u64,
+        record: Vec<u8>,
+    },
+    /// A segment was left after its instruction at `pc`; `record` begins with what was written of it.
+    Left {
         pc: u64,
         record: Vec<u8>,
     },
@@ -328,6 +333,7 @@ pub(super) fn parse_control(tag: u32, payload: &[u8]) -> Option<Control> {
         27 => Control::FileData { offset: p.u64()?, len: p.u64()?, id: p.file_id()?, file: p.text()? },
         28 => Control::FileHole { offset: p.u64()?, len: p.u64()?, id: p.file_id()?, file: p.text()? },
         29 => Control::RemoteAccess { pid: p.u32()?, writes: p.u32()? != 0, addr: p.u64()?, len: p.u64()? },
+        30 => Control::Left { pc: p.u64()?, record: p.0.to_vec() },
         _ => return None,
     })
 }

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/floating_point.h
