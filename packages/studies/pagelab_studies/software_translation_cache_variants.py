@@ -129,7 +129,7 @@ def _owners(measured: Measurements, findings: Findings) -> None:
 
 
 def _share(count: int, total: int) -> Interval:
-    """Per cent, with the 95 % interval of a share of so many independent cases."""
+    """Per cent, with the 95 % interval of a share of N independent cases."""
     share = count / total
     margin = 1.96 * math.sqrt(share * (1 - share) / total)
     return Interval(100 * (share - margin), 100 * share, 100 * (share + margin))
