@@ -23,6 +23,7 @@ from fault_text import perf_script
 from test_model import mixed_measurement
 
 from pagelab import _engine
+from pagelab.catalogue import available
 from pagelab.cli import application
 
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -179,6 +180,27 @@ def test_every_command_is_documented() -> None:
     assert "pagelab trace import" in names
     missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
     assert missing == [], "README and docs do not mention these"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "page-tables",
+        "mmu-caches",
+        "translation-units",
+        "placements",
+        "fault-engines",
+        "kernel-threads",
+        "cores",
+        "prefetchers",
+        "devices",
+    ],
+)
+def test_every_design_is_in_the_configuration_guide(kind: str) -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    names = [design["name"] for design in available(kind)]
+    assert names
+    assert [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
 
 
 def test_there_is_something_to_test() -> None:

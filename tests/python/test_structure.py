@@ -110,6 +110,20 @@ def written(path: Path) -> list[str]:
     return [f"{path.name}: {name}" for name in names if name in ("write_text", "write_bytes")]
 
 
+def undeclared(crate: Path) -> list[str]:
+    """Sources of a crate that no other one declares as a module, so that nothing compiles them."""
+    loose = []
+    for path in sorted(crate.rglob("*.rs")):
+        is_folder = path.name == "mod.rs"
+        name, folder = (path.parent.name, path.parent.parent) if is_folder else (path.stem, path.parent)
+        # A registry's macro declares a design by `mod NAME { … }` or `NAME::Type`, and tests have a path.
+        declares = re.compile(rf"\bmod {name}\b|\b{name}::|\"{name}\.rs\"")
+        others = [file for file in (*folder.glob("*.rs"), folder.with_suffix(".rs")) if file != path and file.is_file()]
+        if path != crate / "lib.rs" and not any(declares.search(file.read_text()) for file in others):
+            loose.append(str(path.relative_to(crate)))
+    return loose
+
+
 RANKS = ranks((ROOT / "ARCHITECTURE.md").read_text())
 
 
@@ -190,3 +204,10 @@ def test_every_module_of_the_command_line_is_used() -> None:
     used |= {f"pagelab.cli.{source.module}" for source in _COMMANDS.values() if source is not None}
     unused = [name for name in found if name.startswith("pagelab.cli.") and name not in used]
     assert unused == [], "a command needs a line of _COMMANDS in application.py"
+
+
+@pytest.mark.parametrize(
+    "crate", sorted(path.parent for path in ROOT.glob("crates/*/src/lib.rs")), ids=lambda crate: crate.parent.name
+)
+def test_every_rust_source_is_compiled(crate: Path) -> None:
+    assert undeclared(crate) == [], "a design needs its line in mod.rs"
