@@ -263,7 +263,8 @@ def test_the_engine_counts_what_the_kernel_counts(name: str, measured: Measure) 
 def test_each_way_of_using_memory_faults_as_in_the_kernel(folder: Path) -> None:
     """Counts less those of the same program that does nothing: exact, but for stacks and forks.
 
-    Natively the thread control block crosses a page boundary, so parent and child each copy a page more.
+    After a fork, parent and child may each copy two pages more natively: one where the thread control block crosses a
+    page boundary, and one where the stack does.
     """
     source = (PROGRAMS / "mappings.c").read_text()
     names = re.findall(r"CASE\((\w+)\)", source.partition("cases[]")[2])
@@ -277,7 +278,7 @@ def test_each_way_of_using_memory_faults_as_in_the_kernel(folder: Path) -> None:
     for name in names:
         native, model, engine = (count - none for count, none in zip(counts[name], counts["none"], strict=True))
         print(f"{name}: native {native}, model {model}, engine {engine}")
-        if abs(native - model) > (2 if name == "stack" or name.startswith("fork") else 0):
+        if abs(native - model) > (2 if name == "stack" else 4 if name.startswith("fork") else 0):
             apart[name] = (native, model)
     assert not apart
 
