@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import pagelab as package
 from pagelab_studies import (
     hash_dont_cache_variants,
     mfoe,
@@ -174,3 +175,26 @@ def test_five_levels_cost_a_level_more() -> None:
     measured = study.measure(reproduction, 1, lambda _: True, study.Watch()).all()
     walks = {one.run.label: one.stats["fault.before_pte.cycles"] / one.stats["fault.walk.count"] for one in measured}
     assert walks["five levels"] > walks["1 thread"] + 3
+
+
+def test_sizes_of_reservations_are_those_of_the_runs() -> None:
+    sizes = {run.label for run in ptemagnet_variants.runs() if run.system == "PTEMagnet"}
+    assert {f"virtual machine, {pages} pages" for pages in (2, 4, 8, 16, 32, 64)} <= sizes
+
+
+@pytest.mark.parametrize("pages", [16, 64])
+def test_larger_groups_are_one_block(pages: int) -> None:
+    placement = f'system.layers.native.placement={{"kind":"ptemagnet","group_pages":{pages}}}'
+    result = package.run(
+        "stride:size=4MiB,stride=4KiB,write=1@0",
+        "radix",
+        set=[placement],
+        with_=["random:size=4MiB,init=pages,accesses=4K@2"],
+        contiguity_map=True,
+        check=True,
+    ).systems[0]
+    stats = result.stats
+    assert stats["layer.native.reservations.ended.full"] >= 1024 // pages
+    for start, count, frame in result.contiguity_map["native"]:
+        assert (start - frame) % pages == 0, "a page's place in its block is that in its group"
+        assert count >= pages

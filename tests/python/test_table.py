@@ -236,7 +236,7 @@ def test_a_storage_management_unit_has_a_section() -> None:
 def test_a_minor_fault_offload_engine_has_the_same_section() -> None:
     counts = {"hits": 2_000, "huge.hits": 500, "misses": 70, "huge.misses": 8, "raced": 3, "gone": 4, "accounted": 900}
     mfoe = STATS | {f"{ENGINE}{name}": count for name, count in counts.items()}
-    rows = lines(("mfoe", mfoe | {f"{ENGINE}mapped.cycles": 500_000, f"{ENGINE}mapped.median": 190}))
+    rows = lines(("mfoe", mfoe | {f"{ENGINE}mapped.cycles": 500_000, f"{ENGINE}mapped.p50": 190}))
     assert rows["pages mapped"] == ["2,500"]
     assert rows["cycles each"] == ["200.00"]
     assert rows["50 % at most"] == ["190"]

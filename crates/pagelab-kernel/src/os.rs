@@ -3,6 +3,7 @@
 use crate::config::{BootConfig, KernelConfig, LayerConfig, PageCache, ReclaimFlush, check_limit};
 use crate::context::KernelContext;
 use crate::effects::Effects;
+use crate::fault::latencies::FaultLatencies;
 use crate::fault::stage::{FaultCounters, Stage};
 use crate::fault_engine::kernel_side::{EngineScope, EngineState};
 use crate::frames::frame_alloc::NodeConfig;
@@ -22,7 +23,6 @@ use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_base::io::Lba;
-use pagelab_base::latencies::Latencies;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::device::Clock;
 use pagelab_tables::mmu_cache::Asid;
@@ -41,9 +41,8 @@ pub struct Os {
     pub costs: KernelConfig,
     /// Counters of page faults, by layer.
     pub faults: Vec<FaultCounters>,
-    /// Latencies of the programs' faults that read a device, in cycles from the exception to the return, if the layer
-    /// has devices.
-    pub major_latencies: Latencies,
+    /// Latencies of page faults by how they were served.
+    pub fault_latencies: FaultLatencies,
     /// Counters of the mapping calls of all programs.
     pub mapping: MappingCounters,
     /// Bytes of shared anonymous memory mapped so far; the next mapping is a new object.
@@ -63,7 +62,7 @@ impl Os {
             locks: Locks::default(),
             costs: config.kernel.clone(),
             faults: vec![FaultCounters::default(); config.system.layers.len()],
-            major_latencies: Latencies::default(),
+            fault_latencies: FaultLatencies::default(),
             mapping: MappingCounters::default(),
             shared_bytes: 0,
             asids: AsidAllocator::default(),

@@ -24,7 +24,7 @@ from pagelab_studies.study import (
 )
 
 ORDER_0, RESERVED = "order-0", "PTEMagnet"
-SIZES = (2, 4, 8)
+SIZES = (2, 4, 8, 16, 32, 64)
 PAPER = 8
 NATIVE, VIRTUAL, TWO = "bare metal", "virtual machine", "two virtual machines"
 GUESTS = {NATIVE: ("native",), VIRTUAL: ("guest",), TWO: ("first", "second")}
@@ -137,7 +137,7 @@ def _sizes(measured: Measurements, findings: Findings) -> None:
     labels = [_label(VIRTUAL, pages) for pages in (PAPER // 2, PAPER, SIZES[-1])]
     text = "groups of 8 pages, a line of PTEs, save more time than groups of 4"
     findings.claims.append(Claim("§4", text, _judged(measured, fewer.above(0), *labels), f"{fewer} points", _TIME))
-    text = f"groups of {SIZES[-1]} pages save less than 1 point more than groups of 8"
+    text = "groups of 64 pages save less than 1 point more than groups of 8"
     verdict = _judged(measured, more.minus(Interval(1, 1, 1)).above(0), *labels)
     holds = None if verdict is None else not verdict
     findings.claims.append(Claim("§4", text, holds, f"{more} points", _TIME))

@@ -358,9 +358,9 @@ def _engines(names: Sequence[str]) -> Iterator[Section]:
             [
                 Row("pages mapped", _sum_of(mapped), short, ratio=True),
                 Row("  cycles each", _mean(cycles, mapped), _decimal, ratio=True),
-                Row("  50 % at most", _sum_of([f"{of}latency.p50", f"{of}mapped.median"]), short),
+                Row("  50 % at most", _sum_of([f"{of}latency.p50", f"{of}mapped.p50"]), short),
                 _count("  95 % at most", f"{of}mapped.p95"),
-                _count("  99 % at most", f"{of}latency.p99"),
+                Row("  99 % at most", _sum_of([f"{of}latency.p99", f"{of}mapped.p99"]), short),
                 _count("  waited for a register", f"{of}full"),
                 _count("joined another miss", f"{of}joined"),
                 Row("left to the kernel", _sum_of(left), short, ratio=True),

@@ -79,7 +79,7 @@ fn a_page_costs_its_references_and_no_walk_follows() {
     let latency = 5 + 6 * 4;
     assert_eq!(stat(&stats, "mapped.cycles"), 64 * latency);
     assert_eq!(
-        (stat(&stats, "mapped.median"), stat(&stats, "mapped.p95"), stat(&stats, "mapped.deviation")),
+        (stat(&stats, "mapped.p50"), stat(&stats, "mapped.p95"), stat(&stats, "mapped.deviation")),
         (latency, latency, 0)
     );
     let steps = ["header", "entry", "lock", "take", "map"].map(|step| stat(&stats, &format!("step.{step}.cycles")));

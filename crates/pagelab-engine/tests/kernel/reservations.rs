@@ -274,7 +274,7 @@ fn reservations_are_returned_before_swapping_or_running_out_of_memory() {
 
 #[test]
 fn returning_a_reservation_drops_references_only_to_unused_frames() {
-    for pages in [2, 4, 8] {
+    for pages in [2, 4, 8, 16, 32, 64] {
         let placement = format!(r#"system.layers.native.placement={{"kind":"ptemagnet","group_pages":{pages}}}"#);
         let config = assemble(&Assembly { system: Some("radix"), set: &[placement], ..Assembly::default() }).unwrap();
         // One page in each of 16 groups.

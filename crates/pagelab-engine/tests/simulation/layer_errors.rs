@@ -248,7 +248,11 @@ fn impossible_placements_are_refused() {
     let placement = |parameters: &str| format!("system.layers.native.placement={{{parameters}}}");
     let folios = r#"system.layers.native.folios=["32KiB"]"#.to_owned();
     for (set, key, words) in [
-        (vec![placement(r#""kind":"ptemagnet","group_pages":3"#)], "placement.group_pages", &["3", "2, 4 and 8"][..]),
+        (
+            vec![placement(r#""kind":"ptemagnet","group_pages":3"#)],
+            "placement.group_pages",
+            &["3", "2, 4, 8, 16, 32 and 64"][..],
+        ),
         (
             vec![placement(r#""kind":"ptemagnet","release_above_percent":101"#)],
             "placement.release_above_percent",

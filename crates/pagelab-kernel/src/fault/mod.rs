@@ -28,6 +28,7 @@ mod copy;
 mod file;
 mod install;
 pub mod io;
+pub mod latencies;
 mod memory_file;
 mod parts;
 mod place;
@@ -49,6 +50,7 @@ use crate::effects::Effects;
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
+use latencies::Service;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::{Intent, PageFault};
@@ -130,6 +132,18 @@ impl Fault {
     /// Whether it read a device.
     pub fn is_major(&self) -> bool {
         self.progress.major || self.progress.work == FaultWork::SwapIn
+    }
+
+    /// How it was served, when it is done; none if it mapped nothing.
+    pub fn service(&self, nested: bool) -> Option<Service> {
+        if nested {
+            return self.progress.counted.then_some(Service::Nested);
+        }
+        if self.is_major() {
+            return Some(Service::Major);
+        }
+        let ready = self.progress.work == FaultWork::Ready;
+        self.progress.counted.then_some(if ready { Service::ReadyFrame } else { Service::Minor })
     }
 
     /// How it ended, when it is done.

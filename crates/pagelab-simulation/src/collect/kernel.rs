@@ -77,9 +77,14 @@ impl Statistics {
             os.faults.iter().flat_map(|f| f.timed_cycles).sum(),
             "Cycles in fault.cycles that the core model takes for instructions of the kernel preset, where the preset states no cycles",
         );
+        let any = |is: fn(&Layer) -> bool| os.layers.iter().any(is);
+        let latencies = os.fault_latencies.measures(
+            any(|layer| layer.memory.reclaim.is_some()),
+            any(|layer| layer.serves_faults() || layer.takes_in_faults()),
+            any(|layer| layer.host.is_some()),
+        );
+        self.add_all("fault", latencies);
         if os.costs.block_io.is_some() {
-            let text = "page faults of the programs that read storage, from the exception to the return";
-            self.add_all("fault.major", os.major_latencies.measures("latency", text));
             let text = "Cycles of switching from tasks that wait for a device to idle, while the device is busy; included in cycles.kernel";
             self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
         }

@@ -212,11 +212,12 @@ impl Simulation {
             }
             // The activity below a fault retries its reference; with none below, the program retries its access.
             Activity::Fault(fault) => {
-                let (outcome, major, began) = (fault.outcome(), fault.is_major(), entry.began);
+                let nested = !self.kernels.os.tops().contains(&entry.layer);
+                let (outcome, major, service) = (fault.outcome(), fault.is_major(), fault.service(nested));
+                if let Some(service) = service {
+                    self.kernels.os.fault_latencies.note(service, now - entry.began);
+                }
                 if task.stack.is_empty() {
-                    if major {
-                        self.kernels.os.major_latencies.note(now - began);
-                    }
                     task.outcome = Some(outcome);
                     self.note_end(cpu);
                     self.profile_miss_end(cpu, major);

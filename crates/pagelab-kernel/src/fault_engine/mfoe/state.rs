@@ -15,14 +15,12 @@ use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
 use pagelab_base::io::DriveBlock;
+use pagelab_base::latencies::Latencies;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::PageTable;
 use pagelab_trace::MapFlags;
-
-/// Latencies up to here are counted exactly; longer ones count as this.
-const LONGEST: usize = 1 << 14;
 
 const WITHOUT: &[PageSize] = &[PageSize::Size4K];
 const WITH_HUGE: &[PageSize] = &[PageSize::Size4K, HUGE];
@@ -59,60 +57,6 @@ pub struct MfoeCounters {
     pub steps: MfoeSteps,
 }
 
-/// Latencies of tens of cycles, counted exactly, with the deviation that the paper reports.
-#[derive(Clone, Debug, Default)]
-struct ShortLatencies {
-    counts: Vec<u64>,
-    number: u64,
-    sum: u64,
-    squares: u128,
-}
-
-impl ShortLatencies {
-    fn note(&mut self, latency: Cycles) {
-        self.counts.resize(LONGEST + 1, 0);
-        self.counts[(latency.0 as usize).min(LONGEST)] += 1;
-        self.number += 1;
-        self.sum += latency.0;
-        self.squares += u128::from(latency.0).pow(2);
-    }
-
-    /// Percentile of the latencies, in cycles; 0 if there are none.
-    fn percentile(&self, percent: u64) -> u64 {
-        let wanted = (self.number * percent).div_ceil(100);
-        let mut seen = 0;
-        let reaches = |count: &u64| {
-            seen += count;
-            seen >= wanted
-        };
-        self.counts.iter().position(reaches).unwrap_or(0) as u64
-    }
-
-    /// Standard deviation, in hundredths of a cycle.
-    fn deviation(&self) -> u64 {
-        let number = u128::from(self.number.max(1));
-        let variance = (self.squares * number - u128::from(self.sum).pow(2)) * 10_000 / (number * number);
-        variance.isqrt() as u64
-    }
-
-    fn measures(&self, name: &str, text: &str) -> Vec<Measure> {
-        let state = |what: &str, value, unit, says: &str| {
-            Measure::state(format!("{name}.{what}"), value, unit, format!("{says} of {text}"))
-        };
-        vec![
-            Measure::cycles(format!("{name}.cycles"), Cycles(self.sum), format!("Cycles of {text}")),
-            state(
-                "deviation",
-                self.deviation(),
-                "hundredths of a cycle",
-                "Over the whole run, standard deviation of the cycles",
-            ),
-            state("median", self.percentile(50), "cycles", "Over the whole run, median of the cycles"),
-            state("p95", self.percentile(95), "cycles", "Over the whole run, 95th percentile of the cycles"),
-        ]
-    }
-}
-
 /// The kernel's part of MFOE, see the module's text.
 #[derive(Clone, Debug)]
 pub struct Mfoe {
@@ -129,8 +73,8 @@ pub struct Mfoe {
     /// Spaces whose pages are armed or being armed, and spaces that get no more frames from the engine.
     users: BTreeSet<u32>,
     stopped: BTreeSet<u32>,
-    hits: ShortLatencies,
-    misses: ShortLatencies,
+    hits: Box<Latencies>,
+    misses: Box<Latencies>,
 }
 
 impl Mfoe {
@@ -182,8 +126,8 @@ impl KernelSide for Mfoe {
             jobs: VecDeque::new(),
             users: BTreeSet::new(),
             stopped: BTreeSet::new(),
-            hits: ShortLatencies::default(),
-            misses: ShortLatencies::default(),
+            hits: Box::default(),
+            misses: Box::default(),
         })
     }
 
@@ -302,8 +246,13 @@ impl KernelSide for Mfoe {
         all.push(Measure::cycles("arming.cycles", counters.arm_cycles, "Cycles of the thread that arms entries"));
         all.extend(cycles);
         if self.parameters.form == Form::Hardware {
-            all.extend(self.hits.measures("mapped", "page faults that the engine ended with a translation"));
-            all.extend(self.misses.measures("refused", "what the engine did before it gave a fault to the kernel"));
+            for (latencies, name, text) in [
+                (&self.hits, "mapped", "page faults that the engine ended with a translation"),
+                (&self.misses, "refused", "what the engine did before it gave a fault to the kernel"),
+            ] {
+                all.extend(latencies.measures(name, text));
+                all.push(latencies.deviation_measure(name, text));
+            }
             for (name, cycles, text) in [
                 ("header", counters.steps.header, "reading the header of the CPU's table"),
                 ("entry", counters.steps.entry, "reading the table's entry"),

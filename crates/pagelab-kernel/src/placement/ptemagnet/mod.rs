@@ -52,7 +52,7 @@ use part::{EntrySize, KEY_BITS, Reservation, SpaceTable, Way};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PtemagnetConfig {
-    /// Pages of a group: 2, 4 or 8. 8 (32 KiB) as in the paper: the PTEs of a cache line.
+    /// Pages of a group: 2, 4, 8, 16, 32 or 64. 8 (32 KiB) as in the paper: the PTEs of a cache line.
     pub group_pages: u32,
     /// Percentage of the layer's memory in use above which reservations are returned and none are made. The paper
     /// leaves it to the user; 90 is an estimate.
@@ -235,7 +235,8 @@ impl Ptemagnet {
         let index = space as usize;
         if index >= self.parts.len() {
             let entry = self.entry_size();
-            self.parts.resize_with(index + 1, || SpaceTable::new(entry));
+            let pages = self.config.group_pages;
+            self.parts.resize_with(index + 1, || SpaceTable::new(entry, pages));
         }
         &mut self.parts[index]
     }
@@ -386,8 +387,8 @@ impl Policy for Ptemagnet {
     }
 
     fn check(config: &PtemagnetConfig, _: &PolicyContext) -> Result<(), LayerConfigError> {
-        if ![2, 4, 8].contains(&config.group_pages) {
-            let what = format!("{} is not possible; allowed are 2, 4 and 8", config.group_pages);
+        if !matches!(config.group_pages, 2 | 4 | 8 | 16 | 32 | 64) {
+            let what = format!("{} is not possible; allowed are 2, 4, 8, 16, 32 and 64", config.group_pages);
             return Err(LayerConfigError::new("placement.group_pages", what));
         }
         if let Some(TracedReservations { look_up, group }) = config.as_traced {
@@ -411,6 +412,7 @@ impl Policy for Ptemagnet {
         vec![
             defaults.clone(),
             PtemagnetConfig { group_pages: 4, release_above_percent: 1, ..defaults.clone() },
+            PtemagnetConfig { group_pages: 64, ..defaults.clone() },
             PtemagnetConfig { as_traced: traced, ..defaults },
         ]
     }

@@ -2,9 +2,13 @@
 //!
 //! Models: a radix tree of four levels in kernel memory, keyed by the number of the group. A node has 512 entries of 16
 //! bytes (a pointer and a lock) in two frames; or of 8 bytes, without a lock, in one. A leaf's word has the mask of
-//! handed-out pages in its upper 8 bits, and below it the address of the block's page metadata.
+//! handed-out pages in its upper 8 bits, and below it the address of the block's page metadata. Groups of more than 8
+//! pages have their masks in the metadata of their first frame, which each fault of the group writes anyway.
 //! Source: PTEMagnet's artefact (Linux 4.19: `get_node_index`), whose shifts are 42, 33, 24 and 15.
-//! Deviations: at the top the artefact uses 6 bits; here 9, more than any address has.
+//! Deviations: at the top the artefact uses 6 bits; here 9, more than any address has. The artefact has no groups of
+//! more than 8 pages.
+
+use std::collections::BTreeMap;
 
 use pagelab_base::addr::{FRAME_BYTES, Pfn, PhysAddr};
 use pagelab_base::memory::PhysMem;
@@ -19,6 +23,8 @@ pub const KEY_BITS: u32 = LEVELS * INDEX_BITS;
 /// Position of a leaf's mask of pages.
 const MASK_SHIFT: u32 = 56;
 const METADATA_BYTES: u64 = 64;
+/// Most pages of a group whose mask fits its leaf.
+pub const MOST_IN_LEAF: u32 = u64::BITS - MASK_SHIFT;
 
 /// A block reserved for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +32,18 @@ pub struct Reservation {
     /// First frame of the block.
     pub block: Pfn,
     /// Mask of handed-out pages; the group's first page is the lowest bit.
-    pub given: u8,
+    pub given: u64,
 }
 
 impl Reservation {
+    /// The leaf's word, with the low bits of the mask that fit it.
     fn word(self) -> u64 {
-        (u64::from(self.given) << MASK_SHIFT) | (self.block.0 * METADATA_BYTES)
+        (self.given << MASK_SHIFT) | (self.block.0 * METADATA_BYTES)
     }
 
     fn from_word(word: u64) -> Option<Self> {
         let block = Pfn((word & ((1 << MASK_SHIFT) - 1)) / METADATA_BYTES);
-        (word != 0).then_some(Self { block, given: (word >> MASK_SHIFT) as u8 })
+        (word != 0).then_some(Self { block, given: word >> MASK_SHIFT })
     }
 }
 
@@ -92,11 +99,13 @@ pub struct SpaceTable {
     entry: EntrySize,
     root: Option<Pfn>,
     nodes: u64,
+    /// Masks by group, if a leaf has no room for them.
+    masks: Option<BTreeMap<u64, u64>>,
 }
 
 impl SpaceTable {
-    pub fn new(entry: EntrySize) -> Self {
-        Self { entry, root: None, nodes: 0 }
+    pub fn new(entry: EntrySize, group_pages: u32) -> Self {
+        Self { entry, root: None, nodes: 0, masks: (group_pages > MOST_IN_LEAF).then(BTreeMap::new) }
     }
 
     pub fn way(&self, mem: &PhysMem, key: u64) -> Way {
@@ -134,13 +143,20 @@ impl SpaceTable {
 
     pub fn get(&self, mem: &PhysMem, key: u64) -> Option<Reservation> {
         self.root?;
-        Reservation::from_word(mem.read(self.way(mem, key).leaf()?))
+        let reservation = Reservation::from_word(mem.read(self.way(mem, key).leaf()?))?;
+        let given = self.masks.as_ref().map_or(reservation.given, |masks| masks[&key]);
+        Some(Reservation { given, ..reservation })
     }
 
     /// Writes a group's leaf, whose nodes must exist.
-    pub fn set(&self, mem: &mut PhysMem, key: u64, reservation: Option<Reservation>) {
+    pub fn set(&mut self, mem: &mut PhysMem, key: u64, reservation: Option<Reservation>) {
         let leaf = self.way(mem, key).leaf().expect("its nodes are there");
         mem.write(leaf, reservation.map_or(0, Reservation::word));
+        match (&mut self.masks, reservation) {
+            (Some(masks), Some(reserved)) => drop(masks.insert(key, reserved.given)),
+            (Some(masks), None) => drop(masks.remove(&key)),
+            (None, _) => {}
+        }
     }
 
     /// Number of frames of its nodes.
@@ -176,26 +192,28 @@ mod tests {
 
     #[test]
     fn groups_share_the_nodes_above_them_and_leave_nothing() {
-        check(EntrySize::WithLock);
-        check(EntrySize::WithoutLock);
+        check(EntrySize::WithLock, 8);
+        check(EntrySize::WithoutLock, 8);
+        check(EntrySize::WithLock, 64);
     }
 
-    fn check(entry: EntrySize) {
+    fn check(entry: EntrySize, pages: u32) {
         let frames = 1 << entry.node_order();
         assert_eq!(frames, entry.bytes() / 8);
-        let (mut part, mut mem, mut next) = (SpaceTable::new(entry), PhysMem::default(), 100);
+        let (mut part, mut mem, mut next) = (SpaceTable::new(entry, pages), PhysMem::default(), 100);
+        let given = |n: usize| 1 << (n as u32 * (pages - 1) / 4);
         let keys = [0, 511, 512, 1 << 35, (1 << KEY_BITS) - 1];
         for (n, &key) in keys.iter().enumerate() {
             assert_eq!(part.get(&mem, key), None);
             while part.link(&mut mem, key, Pfn(next)) {
                 next += frames;
             }
-            part.set(&mut mem, key, Some(Reservation { block: Pfn(8 * (n as u64 + 1)), given: 1 << n }));
+            part.set(&mut mem, key, Some(Reservation { block: Pfn(64 * (n as u64 + 1)), given: given(n) }));
         }
         // Root; then 3 for 0 and 511, one more leaf node for 512, and 3 for each of the others.
         assert_eq!(part.frames(), frames * (1 + 3 + 1 + 3 + 3));
         for (n, &key) in keys.iter().enumerate() {
-            assert_eq!(part.get(&mem, key), Some(Reservation { block: Pfn(8 * (n as u64 + 1)), given: 1 << n }));
+            assert_eq!(part.get(&mem, key), Some(Reservation { block: Pfn(64 * (n as u64 + 1)), given: given(n) }));
             let way = part.way(&mem, key);
             assert_eq!(way.entries().len(), 4);
             assert_eq!(way.leaf().unwrap().0 % entry.node_bytes() % entry.bytes(), 0);
