@@ -43,7 +43,8 @@ from pagelab_studies.study import (
 
 def _control(name: str, spec: str, mib: int, stands_for: str) -> Workload:
     full = f"{spec},accesses={{accesses}},init=pages"
-    return Workload(name, full, mib * MIB, 2_000_000, mib * MIB // PAGE, stands_for)
+    # A smaller table would not hold one row of the guest's clusters.
+    return Workload(name, full, max(mib, 64) * MIB, 2_000_000, mib * MIB // PAGE, stands_for)
 
 
 CONTROLS = (
