@@ -8,9 +8,9 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Valgrind gives a program the addresses below 64 GiB, keeps those up to 128 GiB for itself, and refuses all others. That
-   suits Memcheck's shadow memory, which this tool does not have. Here the program may use nearly all 128 TiB that Linux
-   gives a process, and Valgrind's own memory moves to the top:
+/* Valgrind gives a program the addresses below 64 GiB, keeps those up to 128 GiB for itself, and refuses all others.
+   That suits Memcheck's shadow memory, which this tool does not have. Here the program may use nearly all 128 TiB that
+   Linux gives a process, and Valgrind's own memory moves to the top:
 
       64 MiB           the program, its heap, ld.so (as before)
       1.4 GiB          the tool's code (as before)

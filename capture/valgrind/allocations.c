@@ -25,9 +25,9 @@
 #include "allocations.h"
 #include "stream.h"
 
-/* A call of an allocator is noted at the function's first instruction, with its arguments, and reported when the same thread
-   returns with the stack pointer that it had then: only there is the block known. Calls inside are the allocator's own business:
-   `operator new` calls malloc, and one block comes of it. */
+/* A call of an allocator is noted at the function's first instruction, with its arguments, and reported when the same
+   thread returns with the stack pointer that it had then: only there is the block known. Calls inside are the
+   allocator's own business: `operator new` calls malloc, and one block comes of it. */
 
 typedef enum {
    BYTES,          /* (bytes) */
@@ -39,7 +39,8 @@ typedef enum {
    FREES           /* (block) */
 } Signature;
 
-/* C11 7.22.3 and malloc(3); names of C++ by the Itanium ABI, 5.1.3 ("nw" new, "na" new[], "dl" delete, "da" delete[]). */
+/* C11 7.22.3 and malloc(3); names of C++ by the Itanium ABI, 5.1.3 ("nw" new, "na" new[], "dl" delete, "da"
+   delete[]). */
 static const struct {
    const HChar* name;
    Signature signature;

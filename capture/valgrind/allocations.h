@@ -11,8 +11,8 @@
 #ifndef PAGELAB_ALLOCATIONS_H
 #define PAGELAB_ALLOCATIONS_H
 
-/* Which blocks of memory the program allocates and frees: calls of the allocator's functions, found by their names in the symbol
-   tables of what the program maps. */
+/* Which blocks of memory the program allocates and frees: calls of the allocator's functions, found by their names in
+   the symbol tables of what the program maps. */
 
 #include "pub_tool_basics.h"
 #include "pub_tool_tooliface.h"

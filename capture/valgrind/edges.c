@@ -23,11 +23,11 @@
 #define NR_FUTEX_WAITV 449
 #define ANY_BIT 0xffffffffu
 
-/* Where threads stand in futex calls and what they began with. Which wake a wait that returned 0 was woken by is found out
-   from the order of calls: it was under way at some time while the wait was, on the same address, with bits in common, and
-   has threads left to wake. Of several the oldest is taken: the kernel wakes in the order in which threads wait, and an
-   older wake can have woken fewer of those that wait still. A wake counts from before its call, not from its return: threads
-   that it wakes may run first.
+/* Where threads stand in futex calls and what they began with. Which wake a wait that returned 0 was woken by is found
+   out from the order of calls: it was under way at some time while the wait was, on the same address, with bits in
+   common, and has threads left to wake. Of several the oldest is taken: the kernel wakes in the order in which threads
+   wait, and an older wake can have woken fewer of those that wait still. A wake counts from before its call, not from
+   its return: threads that it wakes may run first.
 
    Addresses stand for futexes. So one that processes share, or that is mapped twice, is matched within a process and a
    mapping, and a wake from elsewhere leaves no edge. */

@@ -12,7 +12,8 @@
 #define PAGELAB_EDGES_H
 
 /* What lets a thread go on that had to wait for another: the edges of the order "happens before" that the program makes
-   itself by system calls. A wake is sent where its thread begins the call, a woken where the waiting call has returned. */
+   itself by system calls. A wake is sent where its thread begins the call, a woken where the waiting call has
+   returned. */
 
 #include "pub_tool_basics.h"
 

@@ -42,8 +42,8 @@
 #define SEEK_CUR 1
 #define END_OF_ALL_FILES (1ULL << 62)
 
-/* Of threads whose system call under way gives a file another length: the one that it has. By thread, as others may run meanwhile;
-   one that shares its place with another's is left out. */
+/* Of threads whose system call under way gives a file another length: the one that it has. By thread, as others may run
+   meanwhile; one that shares its place with another's is left out. */
 #define TRUNCATIONS 256
 static struct {
    ThreadId thread;
@@ -194,7 +194,8 @@ void pl_files_before_map(Int descriptor, ULong offset, SizeT length)
    pl_system_call(__NR_munmap, mapped, length, 0, 0, 0, 0);
 }
 
-/* A call has written so many bytes up to this address to the memory of the process whose /proc/PID/mem the descriptor is. */
+/* A call has written so many bytes up to this address to the memory of the process whose /proc/PID/mem the descriptor
+   is. */
 static void after_memory_write(Int descriptor, Addr end, UWord bytes)
 {
    const HChar* file = path_of(descriptor);

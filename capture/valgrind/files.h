@@ -15,7 +15,8 @@
 
 #include "pub_tool_basics.h"
 
-/* What tells a file in memory (tmpfs, memfd_create, memfd_secret, System V) from all others; both are 0 for other files. */
+/* What tells a file in memory (tmpfs, memfd_create, memfd_secret, System V) from all others; both are 0 for other
+   files. */
 typedef struct {
    ULong device;
    ULong inode;
@@ -33,7 +34,8 @@ extern void pl_files_before_map(Int descriptor, ULong offset, SizeT length);
 /* The same of a part that is mapped already at this address. */
 extern void pl_files_send_data(Addr mapped, ULong offset, SizeT length, PlFileId id, const HChar* file);
 
-/* The program has written so many bytes to a file, up to this place; if it is negative, up to the descriptor's offset. */
+/* The program has written so many bytes to a file, up to this place; if it is negative, up to the descriptor's
+   offset. */
 extern void pl_files_written(Int descriptor, Long end, UWord bytes);
 
 /* A mapping of System V shared memory: what tells the segment, and its name as in /proc/PID/maps. */

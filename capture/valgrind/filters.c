@@ -8,8 +8,8 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Filters of system calls, in the kernel's classic BPF. The kernel would apply them to the tool's own system calls too, and
-   end it. So they are not given to the kernel: the tool runs them itself for each call of the program. Linux 6.18:
+/* Filters of system calls, in the kernel's classic BPF. The kernel would apply them to the tool's own system calls too,
+   and end it. So they are not given to the kernel: the tool runs them itself for each call of the program. Linux 6.18:
    kernel/seccomp.c (seccomp_check_filter, seccomp_run_filters), net/core/filter.c (bpf_check_classic). */
 
 #include "pub_tool_aspacemgr.h"

@@ -35,8 +35,8 @@ typedef struct {
    ULong arguments[6];
 } PL_Call;
 
-/* Installs the filter that the program describes at `description` (struct sock_fprog), for the thread or for all. Returns
-   0 or an error number. */
+/* Installs the filter that the program describes at `description` (struct sock_fprog), for the thread or for all.
+   Returns 0 or an error number. */
 extern UWord pl_filters_install(ThreadId tid, Addr description, Bool all_threads);
 /* Whether the thread has a filter. */
 extern Bool pl_filters_are_on(ThreadId tid);
@@ -44,7 +44,8 @@ extern UInt pl_filters_verdict(ThreadId tid, const PL_Call* call);
 
 extern void pl_filters_thread_made(ThreadId tid, ThreadId child);
 
-/* A descriptor of memory with the thread's filters, for the next program image, which reads them; -1 if there are none. */
+/* A descriptor of memory with the thread's filters, for the next program image, which reads them; -1 if there are
+   none. */
 extern Int pl_filters_save(ThreadId tid);
 extern void pl_filters_load(Int descriptor);
 

@@ -8,9 +8,9 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Valgrind computes with 64 bits, rounds to nearest, keeps denormal numbers, and reports no exceptions, whatever the program
-   asks for. The trace says what it has asked for. Helper functions of VEX carry these instructions out, so they are known by
-   the helpers' names. */
+/* Valgrind computes with 64 bits, rounds to nearest, keeps denormal numbers, and reports no exceptions, whatever the
+   program asks for. The trace says what it has asked for. Helper functions of VEX carry these instructions out, so they
+   are known by the helpers' names. */
 
 #include "libvex.h"
 #include "pub_tool_basics.h"
@@ -35,7 +35,8 @@ typedef struct {
    UInt n;
 } Temporaries;
 
-/* Those with what MXCSR holds, perhaps with other bits; and those that hold no other bits than where MXCSR has its flags. */
+/* Those with what MXCSR holds, perhaps with other bits; and those that hold no other bits than where MXCSR has its
+   flags. */
 static Temporaries of_mxcsr, of_flags;
 /* An address: a temporary and a constant. */
 typedef struct {
@@ -222,8 +223,8 @@ void pl_floating_point_begin_superblock(void)
    keeps_flags = loads_mxcsr = False;
 }
 
-/* fetestexcept and its like read MXCSR and keep some flags. Functions that save MXCSR, or look at the rounding mode, read it,
-   too; and those that set modes also load it. */
+/* fetestexcept and its like read MXCSR and keep some flags. Functions that save MXCSR, or look at the rounding mode,
+   read it, too; and those that set modes also load it. */
 void pl_floating_point_end_superblock(void)
 {
    if (keeps_flags && !loads_mxcsr)

@@ -8,10 +8,10 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* When a process forks, the kernel writes the child's thread id to a word of the child (CLONE_CHILD_SETTID), and for both
-   processes, when they run next, the processor's number to the area that the thread has registered by rseq(2). After a fork
-   each of these writes copies a page. Valgrind reports the first one in the parent, and makes rseq fail, so that the C
-   library goes on without; the areas are those that it has asked for. */
+/* When a process forks, the kernel writes the child's thread id to a word of the child (CLONE_CHILD_SETTID), and for
+   both processes, when they run next, the processor's number to the area that the thread has registered by rseq(2).
+   After a fork each of these writes copies a page. Valgrind reports the first one in the parent, and makes rseq fail,
+   so that the C library goes on without; the areas are those that it has asked for. */
 
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
@@ -23,7 +23,8 @@
 #include "memory.h"
 
 #define NR_RSEQ 334
-/* The flag of rseq that ends a registration, and the bytes that the kernel writes first: the processor's number, twice. */
+/* The flag of rseq that ends a registration, and the bytes that the kernel writes first: the processor's number,
+   twice. */
 #define RSEQ_UNREGISTER 1
 #define RSEQ_FIRST_BYTES 8
 

@@ -10,8 +10,8 @@
 
 /* How a process comes from one program image to the next. Valgrind executes itself, with its own options, the path and
    the arguments of the program but its argv[0]. Paths may be out of reach by then: a process may have dropped its
-   privileges, or changed its root. So an image leaves the next one open descriptors: the tool's own file, the log, and the
-   door to the encoder. */
+   privileges, or changed its root. So an image leaves the next one open descriptors: the tool's own file, the log, and
+   the door to the encoder. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
@@ -80,8 +80,9 @@ static HChar** own_option(const HChar* name)
    return NULL;
 }
 
-/* Valgrind's loader, which is called before options are read. What it has loaded gets the argv[0] that the program asked
-   for; a script's argv[0] is its path. And the stack may grow as far as the limit says, beyond Valgrind's 16 MiB. */
+/* Valgrind's loader, which is called before options are read. What it has loaded gets the argv[0] that the program
+   asked for; a script's argv[0] is its path. And the stack may grow as far as the limit says, beyond Valgrind's 16
+   MiB. */
 extern Int __real_vgPlain_do_exec(const HChar* path, void* information);
 extern Int __wrap_vgPlain_do_exec(const HChar* path, void* information);
 extern UWord VG_(clo_main_stacksize);
@@ -111,8 +112,8 @@ Int __wrap_vgPlain_do_exec_inner(const HChar* path, void* information)
    return __real_vgPlain_do_exec_inner(path, information);
 }
 
-/* Valgrind keeps what the program reads as its /proc/self/cmdline and auxv in files below /tmp, which it deletes at once. There
-   may be no /tmp that can be written: they are in memory instead, and have no name. */
+/* Valgrind keeps what the program reads as its /proc/self/cmdline and auxv in files below /tmp, which it deletes at
+   once. There may be no /tmp that can be written: they are in memory instead, and have no name. */
 extern Int __real_vgPlain_mkstemp(const HChar* part_of_name, HChar* name);
 extern Int __wrap_vgPlain_mkstemp(const HChar* part_of_name, HChar* name);
 extern Int __real_vgPlain_unlink(const HChar* name);
@@ -151,7 +152,8 @@ static void close_other_log(void)
    }
 }
 
-/* The folder of Valgrind's files: VALGRIND_LIB, or if that is the tool's folder, the one that a link there points to. */
+/* The folder of Valgrind's files: VALGRIND_LIB, or if that is the tool's folder, the one that a link there points
+   to. */
 static void find_folder(void)
 {
    static HChar link[PATH_MAX], file[PATH_MAX];
@@ -282,8 +284,8 @@ void pl_image_prepare_native(void)
    keep_descriptors(False);
 }
 
-/* Valgrind sets VALGRIND_LIB so for the next image, to the tool's folder, which may be out of reach. And as the tool's file is
-   executed without the launcher, nobody else sets VALGRIND_LAUNCHER. */
+/* Valgrind sets VALGRIND_LIB so for the next image, to the tool's folder, which may be out of reach. And as the tool's
+   file is executed without the launcher, nobody else sets VALGRIND_LAUNCHER. */
 extern void __real_vgPlain_env_setenv(HChar*** environment, const HChar* name, const HChar* value);
 extern void __wrap_vgPlain_env_setenv(HChar*** environment, const HChar* name, const HChar* value);
 
@@ -298,7 +300,8 @@ void __wrap_vgPlain_env_setenv(HChar*** environment, const HChar* name, const HC
 
 /* ---- the file that is executed ---- */
 
-/* A path that the next image can open the descriptor's file by: its name, or the descriptor itself, which stays open. */
+/* A path that the next image can open the descriptor's file by: its name, or the descriptor itself, which stays
+   open. */
 static const HChar* path_of_descriptor(Int descriptor)
 {
    static HChar path[PATH_MAX], link[40];
@@ -339,8 +342,8 @@ static Int descriptor_in(const HChar* path)
    return -1;
 }
 
-/* What is to be executed instead of the program's path. The kernel takes /proc/self/exe, and all links to it, for the tool,
-   which runs in the program's place; and a descriptor may be closed by the execve itself. */
+/* What is to be executed instead of the program's path. The kernel takes /proc/self/exe, and all links to it, for the
+   tool, which runs in the program's place; and a descriptor may be closed by the execve itself. */
 static const HChar* path_to_execute(const HChar* path)
 {
    struct vg_stat of_path, of_tool;

@@ -42,7 +42,8 @@
 
 typedef enum { LOAD = 0, STORE = 1, MODIFY = 2 } Kind;
 
-/* Whether a segment ends with a call, whose last access stores the return address, or a return, whose last access loads it. */
+/* Whether a segment ends with a call, whose last access stores the return address, or a return, whose last access loads
+   it. */
 typedef enum { NO_TRANSFER = 0, CALL = 1, RETURN = 2 } Transfer;
 
 typedef struct {
@@ -207,7 +208,8 @@ static void open_segment(void)
    store(place(builder.offset), IRExpr_Const(IRConst_U32(builder.number)));
 }
 
-/* An origin as the encoder takes it: accesses back from number `at` of the superblock, and registers at the segment's entry. */
+/* An origin as the encoder takes it: accesses back from number `at` of the superblock, and registers at the segment's
+   entry. */
 static void put_origin(Origin origin, UInt at)
 {
    Waited waited = pl_waited_for(origin);
@@ -220,7 +222,8 @@ static void put_origin(Origin origin, UInt at)
 
 #define ORIGIN_BYTES 11
 
-/* Registers whose values come from elsewhere than the encoder knows, and the branch that ends the segment, if there is one. */
+/* Registers whose values come from elsewhere than the encoder knows, and the branch that ends the segment, if there is
+   one. */
 static void put_outcome(const Origin* guard)
 {
    UInt end = builder.made + builder.accesses_n, changed = 0, i;
@@ -375,8 +378,8 @@ static Origin record_effect(IREffect effect, IRExpr* address, SizeT size, IRExpr
    }
 }
 
-/* Whether the instruction is Jcc, LOOPcc or JrCXZ: Intel's manual, volume 2, opcodes 70-7F, 0F 80-8F and E0-E3. Exits that the
-   translation of other instructions has (REP and the like) are no branches of the program. */
+/* Whether the instruction is Jcc, LOOPcc or JrCXZ: Intel's manual, volume 2, opcodes 70-7F, 0F 80-8F and E0-E3. Exits
+   that the translation of other instructions has (REP and the like) are no branches of the program. */
 static Bool is_conditional_branch(Addr pc, UInt length)
 {
    const UChar* code = (const UChar*)pc;

@@ -8,8 +8,8 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Operations of io_uring name memory that the kernel reads or writes later. The tool notes those that a call submits, and
-   looks for their completions when a call returns: only then it is known how many bytes there were. Linux 6.18:
+/* Operations of io_uring name memory that the kernel reads or writes later. The tool notes those that a call submits,
+   and looks for their completions when a call returns: only then it is known how many bytes there were. Linux 6.18:
    include/uapi/linux/io_uring.h. */
 
 #include "pub_tool_aspacemgr.h"

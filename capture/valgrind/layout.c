@@ -41,8 +41,9 @@ extern SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr
 extern Addr __real_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 extern Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 
-/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. Segments cover all
-   addresses, so each ends where the next one begins. To ask for each segment by its address would be a search for each. */
+/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. Segments cover
+   all addresses, so each ends where the next one begins. To ask for each segment by its address would be a search for
+   each. */
 static Addr highest_gap(SizeT length)
 {
    static Addr starts[PL_SEGMENTS], used[PL_SEGMENTS];

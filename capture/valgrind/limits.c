@@ -8,9 +8,9 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* The limit of descriptors. Valgrind raises the kernel's, and keeps the descriptors above the program's limit for itself: too
-   few for this tool, which has more. The kernel's limit stays when the program lowers its own, so an executed program would
-   get a higher one. And Valgrind lets no program lower its hard limit.
+/* The limit of descriptors. Valgrind raises the kernel's, and keeps the descriptors above the program's limit for
+   itself: too few for this tool, which has more. The kernel's limit stays when the program lowers its own, so an
+   executed program would get a higher one. And Valgrind lets no program lower its hard limit.
 
    The limit of file sizes would hold for what the tool writes, too: it has no effect, and the trace says so. */
 

@@ -267,8 +267,8 @@ static void after_mprotect(UWord* args)
 /* False if the call has stopped there. */
 typedef Bool OfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);
 
-/* Calls `of_part` for the parts of the range that the program has mapped, until it says stop; if `stop_at_hole`, until the first
-   hole. False if it has stopped, or if the range ends in a hole. */
+/* Calls `of_part` for the parts of the range that the program has mapped, until it says stop; if `stop_at_hole`, until
+   the first hole. False if it has stopped, or if the range ends in a hole. */
 static Bool for_mapped_parts(Addr start, SizeT length, Bool stop_at_hole, OfPart* of_part, UInt argument)
 {
    static Addr starts[MOST_SEGMENTS];

@@ -8,8 +8,8 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Calls of mmap that Valgrind takes for others: with MAP_FIXED_NOREPLACE, for which it looks for another place; and those of
-   a process with the personality READ_IMPLIES_EXEC, whose code lies in mappings that may be read. */
+/* Calls of mmap that Valgrind takes for others: with MAP_FIXED_NOREPLACE, for which it looks for another place; and
+   those of a process with the personality READ_IMPLIES_EXEC, whose code lies in mappings that may be read. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"

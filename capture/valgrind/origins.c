@@ -17,9 +17,9 @@
 
 #include "origins.h"
 
-/* What is followed is values, not memory: a value that is stored and loaded again comes from the load. Of the guest state, the
-   stack pointer, the program counter, segment bases and the x87 stack are left out: they are known early, or make no
-   address. */
+/* What is followed is values, not memory: a value that is stored and loaded again comes from the load. Of the guest
+   state, the stack pointer, the program counter, segment bases and the x87 stack are left out: they are known early, or
+   make no address. */
 
 #define GENERAL_N 16
 #define FLAGS 16
@@ -36,7 +36,8 @@ static Origin* temporaries;
 static UInt temporaries_room;
 static Origin ancestors[LOADS];     /* by load, all that its address comes from, and what that comes from, and so on */
 static UInt followed;               /* no load of the superblock so far has this number or a greater one */
-/* Flags are made of two values, of which the second one has a place beyond the registers. Whoever reads flags waits for both. */
+/* Flags are made of two values, of which the second one has a place beyond the registers. Whoever reads flags waits for
+   both. */
 #define SECOND_OF_FLAGS REGISTERS
 static Origin registers[REGISTERS + 1]; /* as they are by now */
 static Origin known[REGISTERS];         /* as they were at the end of the last segment */
@@ -100,9 +101,9 @@ static Bool is_last(const Origin* origin, UInt number)
    return True;
 }
 
-/* Of the loads that no other issues after the youngest. What was loaded in the superblock is younger than what its entry's registers
-   hold, but for a load at an address that is known at once, in a stack frame or a global variable: that is there early, and the
-   encoder chooses between it and the registers. */
+/* Of the loads that no other issues after the youngest. What was loaded in the superblock is younger than what its
+   entry's registers hold, but for a load at an address that is known at once, in a stack frame or a global variable:
+   that is there early, and the encoder chooses between it and the registers. */
 Waited pl_waited_for(Origin origin)
 {
    Waited waited = {NO_LOAD, False, origin.registers};
@@ -205,7 +206,8 @@ Origin pl_origin_of(const IRExpr* value)
    }
 }
 
-/* A part of a register leaves the rest, but for the lower part of a vector's: most instructions clear what is above it. */
+/* A part of a register leaves the rest, but for the lower part of a vector's: most instructions clear what is above
+   it. */
 void pl_set_register(Int offset, SizeT bytes, Origin origin)
 {
    Int number = register_at(offset);
@@ -249,8 +251,8 @@ Origin pl_origin_of_register(UInt number)
    return number == FLAGS ? pl_of_both(registers[FLAGS], registers[SECOND_OF_FLAGS]) : registers[number];
 }
 
-/* A register that holds at the entry of the open segment what `number` held at the superblock's, or what comes from that and from
-   nothing that `origin` does not come from; -1 if there is none. */
+/* A register that holds at the entry of the open segment what `number` held at the superblock's, or what comes from
+   that and from nothing that `origin` does not come from; -1 if there is none. */
 static Int holder(UInt number, Origin origin)
 {
    Int found = -1;

@@ -21,7 +21,8 @@
 /* Registers whose values may make an address: 16 general ones, the flags, 16 of vectors. */
 #define REGISTERS 33
 
-/* At most this many loads of a superblock are followed; values from later ones count as known. Few superblocks have more. */
+/* At most this many loads of a superblock are followed; values from later ones count as known. Few superblocks have
+   more. */
 #define LOADS 256
 
 /* Where a value comes from: loads of the superblock, by number, and registers at the superblock's entry, a bit each. */
@@ -30,7 +31,8 @@ typedef struct {
    ULong registers;
 } Origin;
 
-/* What stands for an origin: one load, registers, or both if the load is at an address that is known at once. See pl_waited_for. */
+/* What stands for an origin: one load, registers, or both if the load is at an address that is known at once. See
+   pl_waited_for. */
 typedef struct {
    Int load;        /* NO_LOAD without any */
    Bool at_once;    /* its address comes from the stack pointer, the program counter and constants alone, as far as the superblock tells */

@@ -8,10 +8,11 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* A superblock runs the code that it was translated from. An instruction of it may rewrite those that follow; the processor
-   then runs the new ones. Valgrind compares code with its translation only where a superblock begins. So code that may be
-   written is translated such that each store looks whether it hits the superblock's own code. If it does, the superblock is
-   left after that instruction, and the next one begins with what was written. Registers are exact there (translate.c). */
+/* A superblock runs the code that it was translated from. An instruction of it may rewrite those that follow; the
+   processor then runs the new ones. Valgrind compares code with its translation only where a superblock begins. So code
+   that may be written is translated such that each store looks whether it hits the superblock's own code. If it does,
+   the superblock is left after that instruction, and the next one begins with what was written. Registers are exact
+   there (translate.c). */
 
 #include "libvex.h"
 #include "pub_tool_basics.h"

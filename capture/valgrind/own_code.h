@@ -21,8 +21,8 @@
 extern void pl_own_code_begin_superblock(const VexGuestExtents* extents);
 /* The instruction being instrumented stores there; `guard` is the condition, or NULL. */
 extern void pl_own_code_stores(IRSB* out, IRExpr* address, SizeT size, IRExpr* guard);
-/* Between two instructions: leaves the superblock if the first one, at `pc`, has rewritten it. `in_segment` says whether a
-   segment is open. */
+/* Between two instructions: leaves the superblock if the first one, at `pc`, has rewritten it. `in_segment` says
+   whether a segment is open. */
 extern void pl_own_code_leave(IRSB* out, Addr pc, Addr next, Bool in_segment);
 
 #endif

@@ -12,8 +12,8 @@
    environment. Programs read that in /proc/self/maps ([heap] and [stack]) and stat, others in /proc/PID/cmdline. So the
    kernel is told of the program's (PR_SET_MM_MAP). Kernels may refuse it; then the files stay as they are.
 
-   Valgrind adds two variables to the environment. One of them has ld.so load a library that this tool does not need. They
-   are taken away before the program sees them. */
+   Valgrind adds two variables to the environment. One of them has ld.so load a library that this tool does not need.
+   They are taken away before the program sees them. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
@@ -67,8 +67,8 @@ static Bool tell_kernel(void)
 
 extern Int VG_(cl_cmdline_fd);
 
-/* A program that opens its own cmdline gets a copy from Valgrind, as of its start. Now it gets the file, and so what it has
-   written over its arguments since, as servers do to show what they are at. */
+/* A program that opens its own cmdline gets a copy from Valgrind, as of its start. Now it gets the file, and so what it
+   has written over its arguments since, as servers do to show what they are at. */
 static void follow_cmdline(void)
 {
    SysRes file = VG_(open)("/proc/self/cmdline", VKI_O_RDONLY, 0);

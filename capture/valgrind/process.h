@@ -33,8 +33,8 @@ extern void pl_process_exit(Int code);
 /* The program that an execve under way names will run without Valgrind, since it `reason` ("is …"). */
 extern void pl_process_runs_natively(const HChar* reason);
 
-/* Of the children of the recording's first program, one in so many is followed into what it executes, from the one of number
-   pl_follow_from on; the others run natively. The first program is the one whose parent is pl_recorder_pid. */
+/* Of the children of the recording's first program, one in so many is followed into what it executes, from the one of
+   number pl_follow_from on; the others run natively. The first program is the one whose parent is pl_recorder_pid. */
 #define PL_FOLLOW_MAX 1000000
 extern Int pl_follow_one_in;
 extern Int pl_follow_from;

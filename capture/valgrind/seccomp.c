@@ -8,8 +8,8 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* seccomp(2). Filters decide on each call of the program before Valgrind makes it. A call that a filter forbids fails, sends
-   SIGSYS, or ends the process, as natively. Not as natively: a filter that kills one thread ends the process, and
+/* seccomp(2). Filters decide on each call of the program before Valgrind makes it. A call that a filter forbids fails,
+   sends SIGSYS, or ends the process, as natively. Not as natively: a filter that kills one thread ends the process, and
    /proc/self/status shows no filter. */
 
 #include "pub_tool_aspacemgr.h"

@@ -8,8 +8,8 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Which signals are blocked in a handler. With SA_NODEFER Valgrind blocks none; the kernel blocks those of sa_mask, and only
-   leaves the signal itself. Programs rely on it: a handler of SBCL's ends the program otherwise. */
+/* Which signals are blocked in a handler. With SA_NODEFER Valgrind blocks none; the kernel blocks those of sa_mask, and
+   only leaves the signal itself. Programs rely on it: a handler of SBCL's ends the program otherwise. */
 
 #include "pub_tool_basics.h"
 #include "pub_tool_threadstate.h"

@@ -120,8 +120,9 @@ static Int connect_to(const HChar* path)
    return VG_(safe_fd)((Int)fd);
 }
 
-/* Has the kernel kill this process once nobody holds the end that is returned; -1 if that cannot be had. A process whose
-   encoder is gone would go on as slowly as under Valgrind, for nobody; and it may be asleep, so it cannot look itself. */
+/* Has the kernel kill this process once nobody holds the end that is returned; -1 if that cannot be had. A process
+   whose encoder is gone would go on as slowly as under Valgrind, for nobody; and it may be asleep, so it cannot look
+   itself. */
 static Int tie_life_line(void)
 {
    Int ends[2];
@@ -155,8 +156,8 @@ static Bool make_pair(Int type, Int* ends)
    return pl_system_call(__NR_socketpair, AF_LOCAL, type | SOCK_CLOEXEC, 0, (ULong)(Addr)ends, 0, 0) >= 0;
 }
 
-/* Tells the encoder the ring's shape, and passes it three descriptors: the ring's memory, the other end of the life line,
-   and that of the door or of the connection. */
+/* Tells the encoder the ring's shape, and passes it three descriptors: the ring's memory, the other end of the life
+   line, and that of the door or of the connection. */
 static Bool greet(Int through_fd, Int memory_fd, Int life_line_end, Int other_end)
 {
    UInt shape[4] = {PL_MAGIC, PL_PROTOCOL_VERSION, PL_SLOTS, PL_SLOT_BYTES};

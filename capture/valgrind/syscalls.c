@@ -8,8 +8,8 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* System calls that Valgrind's core lacks, or refuses. The linker is told (--wrap) to call the functions below instead of the
-   core's. What still cannot be done is said in the log, and so in the trace. */
+/* System calls that Valgrind's core lacks, or refuses. The linker is told (--wrap) to call the functions below instead
+   of the core's. What still cannot be done is said in the log, and so in the trace. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"

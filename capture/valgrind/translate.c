@@ -10,15 +10,15 @@
 
 /* How code is translated beyond what Valgrind does by itself.
 
-   Registers. Between the accesses of a superblock Valgrind keeps registers in those of the processor; of the program's own
-   only stack pointer, frame pointer and program counter are exact when an access faults. A handler that repairs the
+   Registers. Between the accesses of a superblock Valgrind keeps registers in those of the processor; of the program's
+   own only stack pointer, frame pointer and program counter are exact when an access faults. A handler that repairs the
    fault and returns, as garbage collectors and virtual machines have, then goes on with old values. So once the program
    handles faults, all registers are exact. That costs time, so other programs do without.
 
-   Code that changes. Valgrind compares code with its translation before it runs only if no file is mapped there. Code of
-   files changes, too: it is written through another mapping, or by write(2). Shared mappings and those of memory files
-   are compared as well, and private ones that may be written and executed. Code in memory that may be written can also rewrite
-   what follows in its own superblock (own_code.c); there all registers are exact at each instruction. */
+   Code that changes. Valgrind compares code with its translation before it runs only if no file is mapped there. Code
+   of files changes, too: it is written through another mapping, or by write(2). Shared mappings and those of memory
+   files are compared as well, and private ones that may be written and executed. Code in memory that may be written can
+   also rewrite what follows in its own superblock (own_code.c); there all registers are exact at each instruction. */
 
 #include "libvex.h"
 #include "pub_tool_aspacemgr.h"
@@ -66,8 +66,8 @@ void pl_translate_moved(Addr old_start, SizeT old_length, Addr new_start, SizeT 
    VG_(discard_translations)(new_start, new_length, "pagelab: code that moved");
 }
 
-/* Whether code may hold DIV or IDIV: opcode F6 or F7, extended by 6 or 7 in the byte behind it. Other instructions may hold
-   the same bytes; then the code is only slower. */
+/* Whether code may hold DIV or IDIV: opcode F6 or F7, extended by 6 or 7 in the byte behind it. Other instructions may
+   hold the same bytes; then the code is only slower. */
 static Bool may_divide(const UChar* code, SizeT length)
 {
    SizeT i;

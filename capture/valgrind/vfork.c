@@ -8,12 +8,13 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* vfork, and clone with CLONE_VFORK. The child borrows its parent's memory, and the parent waits until the child executes
-   another program or ends. Programs rely on both: posix_spawn learns so why its child could not execute a program.
+/* vfork, and clone with CLONE_VFORK. The child borrows its parent's memory, and the parent waits until the child
+   executes another program or ends. Programs rely on both: posix_spawn learns so why its child could not execute a
+   program.
 
-   Valgrind forks instead, with memory of its own for the child. So the child leaves a copy of the pages that it wrote in a
-   file in memory, and its parent takes them over. When the child has executed a program or has ended, the kernel closes its
-   end of a pipe, which the parent waits for. */
+   Valgrind forks instead, with memory of its own for the child. So the child leaves a copy of the pages that it wrote
+   in a file in memory, and its parent takes them over. When the child has executed a program or has ended, the kernel
+   closes its end of a pipe, which the parent waits for. */
 
 #include <stddef.h>
 
@@ -139,7 +140,8 @@ static void give_range(Addr start, Addr end)
    }
 }
 
-/* linux/fs.h: PAGEMAP_SCAN, since Linux 6.7. Finds ranges of present pages, and passes over holes of terabytes at once. */
+/* linux/fs.h: PAGEMAP_SCAN, since Linux 6.7. Finds ranges of present pages, and passes over holes of terabytes at
+   once. */
 #define PAGEMAP_SCAN 0xc0606610
 #define PAGE_IS_PRESENT (1 << 3)
 #define RANGES_AT_ONCE 256
@@ -234,7 +236,8 @@ extern Before __real_vgSysWrap_linux_sys_clone_before, __wrap_vgSysWrap_linux_sy
 
 #define OF_VFORK (VKI_CLONE_VFORK | VKI_CLONE_VM)
 #define OF_THREADS (VKI_CLONE_VM | VKI_CLONE_FS | VKI_CLONE_FILES)
-/* What Valgrind refuses of a child that is no thread: it shares the parent's folders, or has thread-local storage of its own. */
+/* What Valgrind refuses of a child that is no thread: it shares the parent's folders, or has thread-local storage of
+   its own. */
 #define REFUSED (VKI_CLONE_FS | VKI_CLONE_SETTLS)
 #define WRITE_PARENTS_WORD (VKI_CLONE_PARENT_SETTID | VKI_CLONE_PIDFD)
 #define WRITE_CHILDS_WORD (VKI_CLONE_CHILD_SETTID | VKI_CLONE_CHILD_CLEARTID)
@@ -289,8 +292,8 @@ static void refuse(SyscallStatus* status, Bool stops_parent)
    status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
 }
 
-/* Valgrind makes threads, and processes that share nothing; at other flags it ends the program. The parent tells the encoder
-   of the fork before it waits for its child, so it waits in pl_vfork_wait and not in the kernel. */
+/* Valgrind makes threads, and processes that share nothing; at other flags it ends the program. The parent tells the
+   encoder of the fork before it waits for its child, so it waits in pl_vfork_wait and not in the kernel. */
 void __wrap_vgSysWrap_linux_sys_clone_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                              SyscallStatus* status, UWord* flags)
 {

@@ -89,6 +89,15 @@ def test_wide_lines_of_markdown_are_found(tmp_path: Path) -> None:
     assert [line.removeprefix(f"{page}:").split(":")[0] for line in found] == ["1", "8"]
 
 
+def test_wide_comments_of_c_are_found() -> None:
+    module = _module()
+    wide = "x" * 120
+    code = f'/* {wide} */\nint a; /* short,\n   {wide} */\nchar *b = "{wide}";\n// {wide}\n'
+    assert [found.line for found in module.wide_c_comments(code)] == [1, 3, 5]
+    assert list(module.findings("capture/valgrind/a.c", code, [])) == list(module.wide_c_comments(code))
+    assert list(module.findings("examples/programs/a.c", code, [])) == []
+
+
 def test_wide_comments_of_rust_are_found() -> None:
     module = _module()
     code = f"fn main() {{}} // {'x' * 200}\n    /// {'word ' * 30}\n// short\n"
