@@ -124,6 +124,16 @@ def undeclared(crate: Path) -> list[str]:
     return loose
 
 
+def unreported(sources: Iterable[str]) -> list[str]:
+    """Fields of counters that are counted and never read, as far as no other field has the name."""
+    whole = "\n".join(sources)
+    structs = re.findall(r"pub struct (\w+Count(?:er)?s) \{\n(.*?)\n\}", whole, re.DOTALL)
+    fields = [(name, field) for name, body in structs for field in re.findall(r"^    pub (\w+):", body, re.MULTILINE)]
+    # Sums of counters read all fields.
+    read = set(re.findall(r"(?<!\bother)\.(\w+)\b(?!\s*[+-]=)", whole))
+    return [f"{name}.{field}" for name, field in fields if field not in read]
+
+
 RANKS = ranks((ROOT / "ARCHITECTURE.md").read_text())
 
 
@@ -211,3 +221,10 @@ def test_every_module_of_the_command_line_is_used() -> None:
 )
 def test_every_rust_source_is_compiled(crate: Path) -> None:
     assert undeclared(crate) == [], "a design needs its line in mod.rs"
+
+
+def test_no_counter_is_counted_in_vain() -> None:
+    sources = [path.read_text() for path in ROOT.glob("crates/*/src/**/*.rs")]
+    counts = "pub struct QueueCounts {\n    pub joined: u64,\n    pub left: u64,\n}\n"
+    assert unreported([counts, "queue.left += 1; self.left += other.left; queue.joined + 1"]) == ["QueueCounts.left"]
+    assert unreported(sources) == [], "a counter in a plain struct needs a line in collect/"
