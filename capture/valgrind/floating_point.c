@@ -53,8 +53,6 @@ static UInt sums_n;
 /* Where the superblock has stored MXCSR, since only a store reads it. */
 static Place stored_at;
 static Bool is_stored;
-/* What the superblock does with MXCSR. */
-static Bool keeps_flags, loads_mxcsr;
 
 typedef enum { LONG_DOUBLE, ROUNDING, DENORMALS, TRAPS, FLAGS } Lack;
 
@@ -174,7 +172,9 @@ static void follow_binary(IRTemp result, const IRExpr* value)
    case Iop_And32:
    case Iop_And64:
       if (is_mask_of_flags(first) || is_mask_of_flags(second)) {
-         keeps_flags |= is_mxcsr;
+         /* As fetestexcept does. Functions that save MXCSR, or look at the rounding mode, keep other bits. */
+         if (is_mxcsr)
+            tell_of(FLAGS);
          add(&of_flags, result);
       } else if (is_mxcsr && second->tag != Iex_Const) {
          /* Some bits, which are not known yet. */
@@ -210,7 +210,6 @@ static void look_at_call(IRSB* out, IRTemp result, const IRExpr* call)
       add(&of_mxcsr, result);
    } else if (VG_(strcmp)(name, "amd64g_check_ldmxcsr") == 0) {
       IRExpr** arguments = mkIRExprVec_1(call->Iex.CCall.args[0]);
-      loads_mxcsr = True;
       addStmtToIRSB(out, IRStmt_Dirty(unsafeIRDirty_0_N(1, "pl_look_at_mxcsr", VG_(fnptr_to_fnentry)(look_at_mxcsr),
                                                         arguments)));
    }
@@ -220,15 +219,6 @@ void pl_floating_point_begin_superblock(void)
 {
    of_mxcsr.n = of_flags.n = sums_n = 0;
    is_stored = False;
-   keeps_flags = loads_mxcsr = False;
-}
-
-/* fetestexcept and its like read MXCSR and keep some flags. Functions that save MXCSR, or look at the rounding mode,
-   read it, too; and those that set modes also load it. */
-void pl_floating_point_end_superblock(void)
-{
-   if (keeps_flags && !loads_mxcsr)
-      tell_of(FLAGS);
 }
 
 void pl_floating_point_statement(IRSB* out, const IRStmt* statement)

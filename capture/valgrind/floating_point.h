@@ -16,7 +16,6 @@
 #include "libvex.h"
 
 extern void pl_floating_point_begin_superblock(void);
-extern void pl_floating_point_end_superblock(void);
 /* Looks at a statement of the superblock that is being instrumented, before it is added to `out`. */
 extern void pl_floating_point_statement(IRSB* out, const IRStmt* statement);
 

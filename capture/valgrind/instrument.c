@@ -523,7 +523,6 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
    if (in->jumpkind == Ijk_Ret)
       pl_allocations_instrument_return(builder.out, builder.pc);
 
-   pl_floating_point_end_superblock();
    remember_superblock(closure->nraddr, builder.numbers);
    VG_(deleteXA)(builder.numbers);
    return builder.out;
