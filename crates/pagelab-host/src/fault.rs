@@ -9,7 +9,7 @@ const WINDOW_PAGES: usize = 16;
 
 /// The memory that a benchmark accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemoryKind {
     /// Private and anonymous, in 4 KiB pages.
     Anonymous,
     /// One private mapping of a file that is in the page cache.
@@ -37,7 +37,7 @@ pub struct FaultBenchmark {
     /// Its name in results.
     pub name: &'static str,
     /// Kind of the memory.
-    pub kind: Kind,
+    pub kind: MemoryKind,
     /// Preparation before the measured accesses.
     pub before: Before,
     /// Whether the measured accesses are stores; otherwise they are loads.
@@ -65,7 +65,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     // do_anonymous_page: maps the zero page for a read.
     FaultBenchmark {
         name: "zero-page-read",
-        kind: Kind::Anonymous,
+        kind: MemoryKind::Anonymous,
         before: Before::Nothing,
         writes: false,
         pages: PAGES,
@@ -74,7 +74,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     // do_anonymous_page: maps a zeroed frame for a write.
     FaultBenchmark {
         name: "first-write",
-        kind: Kind::Anonymous,
+        kind: MemoryKind::Anonymous,
         before: Before::Nothing,
         writes: true,
         pages: PAGES,
@@ -83,7 +83,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     // do_wp_page on the zero page: maps a zeroed frame instead.
     FaultBenchmark {
         name: "zero-page-write",
-        kind: Kind::Anonymous,
+        kind: MemoryKind::Anonymous,
         before: Before::Read,
         writes: true,
         pages: PAGES,
@@ -92,7 +92,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     // do_wp_page on a page shared with a child: copies it.
     FaultBenchmark {
         name: "forked-write",
-        kind: Kind::Anonymous,
+        kind: MemoryKind::Anonymous,
         before: Before::WriteAndFork,
         writes: true,
         pages: PAGES,
@@ -101,7 +101,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     // do_read_fault for a single page in the page cache.
     FaultBenchmark {
         name: "file-read",
-        kind: Kind::FileByPage,
+        kind: MemoryKind::FileByPage,
         before: Before::Nothing,
         writes: false,
         pages: SINGLE_PAGES,
@@ -110,7 +110,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     // do_read_fault that maps 16 pages around the address.
     FaultBenchmark {
         name: "file-read-around",
-        kind: Kind::File,
+        kind: MemoryKind::File,
         before: Before::Nothing,
         writes: false,
         pages: PAGES,
@@ -118,7 +118,7 @@ pub const FAULTS: &[FaultBenchmark] = &[
     },
 ];
 
-/// The file's page that mapping `number` maps, for [`Kind::FileByPage`]: in descending order.
+/// The file's page that mapping `number` maps, for [`MemoryKind::FileByPage`]: in descending order.
 pub fn file_page(pages: usize, number: usize) -> usize {
     pages - 1 - number
 }

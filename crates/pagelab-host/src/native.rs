@@ -6,9 +6,9 @@ use pagelab_trace::format::HostFacts;
 
 use crate::{
     Cost, FaultCost, Report, clock,
-    fault::{Before, FAULTS, FaultBenchmark, Kind},
+    fault::{Before, FAULTS, FaultBenchmark, MemoryKind},
     operation::OPERATIONS,
-    sys::{self, Child, Memory},
+    sys::{self, Child, MappedMemory},
     walk,
 };
 
@@ -93,9 +93,9 @@ fn cpu_timed(work: impl FnOnce()) -> f64 {
 /// Nanoseconds per fault.
 fn faults(benchmark: &FaultBenchmark) -> io::Result<Vec<f64>> {
     let memory = match benchmark.kind {
-        Kind::Anonymous => Memory::anonymous(benchmark.pages)?,
-        Kind::File => Memory::file(benchmark.pages, false)?,
-        Kind::FileByPage => Memory::file(benchmark.pages, true)?,
+        MemoryKind::Anonymous => MappedMemory::anonymous(benchmark.pages)?,
+        MemoryKind::File => MappedMemory::file(benchmark.pages, false)?,
+        MemoryKind::FileByPage => MappedMemory::file(benchmark.pages, true)?,
     };
     let pass = |writes: bool| {
         cpu_timed(|| {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     native::{repeated, timed},
-    sys::{self, Child, Memory},
+    sys::{self, Child, MappedMemory},
 };
 
 /// Operations per sample, which is their mean.
@@ -65,7 +65,7 @@ fn context_switch() -> io::Result<Vec<f64>> {
 
 /// Nanoseconds per page to write-protect pages of a range, with one call per page. Only every second page, since
 /// neighbours with equal permissions would be merged.
-fn protect_pages(memory: &Memory) -> io::Result<f64> {
+fn protect_pages(memory: &MappedMemory) -> io::Result<f64> {
     let pages = || (0..2 * BATCH).step_by(2);
     let time = timed(|| pages().try_for_each(|page| memory.protect(page, false)))?;
     pages().try_for_each(|page| memory.protect(page, true))?;
@@ -73,7 +73,7 @@ fn protect_pages(memory: &Memory) -> io::Result<f64> {
 }
 
 fn invalidate_page() -> io::Result<Vec<f64>> {
-    let memory = Memory::anonymous(2 * BATCH)?;
+    let memory = MappedMemory::anonymous(2 * BATCH)?;
     repeated(|| {
         memory.discard()?;
         let absent = protect_pages(&memory)?;
@@ -87,7 +87,7 @@ fn shootdown(cpus: &[usize]) -> io::Result<Vec<f64>> {
     const RUNNING: u8 = 1;
     const STOP: u8 = 2;
     let other = *cpus.get(1).ok_or_else(|| io::Error::other("it takes two CPUs"))?;
-    let memory = Memory::anonymous(2 * BATCH)?;
+    let memory = MappedMemory::anonymous(2 * BATCH)?;
     repeated(|| {
         (0..2 * BATCH).for_each(|page| memory.write(page));
         let alone = protect_pages(&memory)?;
@@ -121,7 +121,7 @@ fn time_fork() -> io::Result<f64> {
 }
 
 fn fork_page() -> io::Result<Vec<f64>> {
-    let memory = Memory::anonymous(FORK_PAGES)?;
+    let memory = MappedMemory::anonymous(FORK_PAGES)?;
     repeated(|| {
         memory.discard()?;
         let few = time_fork()?;

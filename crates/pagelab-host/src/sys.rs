@@ -37,12 +37,12 @@ pub fn thread_cpu_time() -> Duration {
 }
 
 /// A mapping of our own, unmapped when dropped.
-pub struct Memory {
+pub struct MappedMemory {
     start: *mut u8,
     bytes: usize,
 }
 
-impl Memory {
+impl MappedMemory {
     /// Private anonymous memory, never in large pages.
     pub fn anonymous(pages: usize) -> io::Result<Self> {
         let bytes = pages * PAGE_BYTES;
@@ -99,7 +99,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: the range is ours, and nothing uses it any more. It cannot fail but for want of VMAs, which it gives
         // back.

@@ -11,7 +11,7 @@ use pagelab_trace::{
 use serde::Serialize;
 
 use crate::{
-    fault::{Before, FaultBenchmark, Kind, file_page},
+    fault::{Before, FaultBenchmark, MemoryKind, file_page},
     sys::PAGE_BYTES,
 };
 
@@ -76,9 +76,9 @@ impl<'a> Program<'a> {
         let file = || Some(Arc::from("/memfd:pagelab"));
         let private = MapFlags(MapFlags::PRIVATE);
         match self.benchmark.kind {
-            Kind::Anonymous => self.mmap(0, pages, MapFlags::anonymous_private(), None, 0),
-            Kind::File => self.mmap(0, pages, private, file(), 0),
-            Kind::FileByPage => {
+            MemoryKind::Anonymous => self.mmap(0, pages, MapFlags::anonymous_private(), None, 0),
+            MemoryKind::File => self.mmap(0, pages, private, file(), 0),
+            MemoryKind::FileByPage => {
                 (0..pages).try_for_each(|page| self.mmap(page, 1, private, file(), file_page(pages, page)))
             }
         }

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, path::PathBuf};
 use pagelab_faults::{
     Fault, FaultAccess, FaultTraceInfo, FaultTraceReader,
     import::{self, Facts},
-    mfoe::{self, study::Request},
+    mfoe::{self, study::StudyRequest},
     summary::Counts,
 };
 use pagelab_trace::TraceError;
@@ -17,7 +17,7 @@ use crate::{errors::IntoPython, supervise::supervise};
 /// Runs the event model of the minor-fault offload engine; `request` is JSON (`pagelab_faults::mfoe::study`).
 #[pyfunction]
 fn model_mfoe_json(py: Python<'_>, request: &str) -> PyResult<String> {
-    let request: Request = read(request)?;
+    let request: StudyRequest = read(request)?;
     supervise(py, |stop| mfoe::study(&request, &|| !stop.requested()).map(|study| json(&study)), |_| Ok(()))
 }
 

@@ -10,7 +10,7 @@ use std::{
 use pagelab_engine::{
     base::error::EngineError,
     config::{Assembly, PresetKind, assemble, presets},
-    run::{self, Progress, Request, lines},
+    run::{self, Request, RunProgress, lines},
 };
 use pagelab_faults::catalogue;
 use pagelab_trace::record::Recording;
@@ -40,7 +40,7 @@ fn run_json(
     supervise(
         py,
         |stop| {
-            let results = run::run(&request, &|p: &Progress| latest.note(p, stop))?;
+            let results = run::run(&request, &|p: &RunProgress| latest.note(p, stop))?;
             if let Some(path) = faults {
                 simulated_faults::write(&path, &request, &results.results[0]).map_err(EngineError::Trace)?;
             }
@@ -82,7 +82,7 @@ fn run_live_json(
             recording.stretches = stretches;
             recording.follow = follow;
             recording.max_threads = max_threads.unwrap_or(recording.max_threads);
-            let (results, summary) = run::run_live(&request, recording, cpus, &|p: &Progress| latest.note(p, stop))?;
+            let (results, summary) = run::run_live(&request, recording, cpus, &|p: &RunProgress| latest.note(p, stop))?;
             let recorded = record::summary_json(&summary);
             Ok::<_, EngineError>((serde_json::to_string(&results).expect("results serialise"), recorded.to_string()))
         },
@@ -96,7 +96,7 @@ struct Latest(Mutex<BTreeMap<String, (u64, Option<u64>)>>);
 
 impl Latest {
     /// Notes progress; false if the work is to stop.
-    fn note(&self, progress: &Progress, stop: &Stop) -> bool {
+    fn note(&self, progress: &RunProgress, stop: &Stop) -> bool {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         latest.insert(progress.system.clone(), (progress.accesses_done, progress.accesses_total));
         !stop.requested()

@@ -8,7 +8,7 @@ use std::{
 
 use pagelab_trace::{
     Batch, FirstTouches, TraceError, export, format,
-    import::{self, Format, ImportOptions},
+    import::{self, ImportFormat, ImportOptions},
     quantity, sample,
 };
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -62,7 +62,7 @@ fn import_json(
     run_with_progress(py, progress.as_ref(), |update| {
         let limits = ImportOptions { max_accesses, max_records, ..ImportOptions::default() };
         let options = ImportOptions { fields, record_bytes, remove_tags, leave_out_kernel, ..limits };
-        let format = Format::from_name(format)?;
+        let format = ImportFormat::from_name(format)?;
         import::import(input, output, format, &options, &mut |p| update(p.read_bytes, p.total_bytes))
     })
 }
@@ -80,7 +80,7 @@ fn export_json(
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     run_with_progress(py, progress.as_ref(), |update| {
-        let format = export::Format::from_name(format)?;
+        let format = export::ExportFormat::from_name(format)?;
         export::export(trace, output, format, thread, &mut |done, all| update(done, Some(all)))
     })
 }
@@ -156,8 +156,8 @@ type Formats = Vec<(&'static str, &'static str)>;
 /// Names of the formats that can be imported and of those that can be exported, each with what it is.
 #[pyfunction]
 fn foreign_formats() -> (Formats, Formats) {
-    let read = Format::KNOWN.iter().map(|(_, name, about)| (*name, *about));
-    let written = export::Format::KNOWN.iter().map(|(_, name, about)| (*name, *about));
+    let read = ImportFormat::KNOWN.iter().map(|(_, name, about)| (*name, *about));
+    let written = export::ExportFormat::KNOWN.iter().map(|(_, name, about)| (*name, *about));
     (read.collect(), written.collect())
 }
 

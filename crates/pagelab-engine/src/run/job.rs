@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pagelab_trace::{Source, SourceInfo};
 
-use crate::run::request::{OnProgress, Progress, Request, Results, SystemResult};
+use crate::run::request::{OnProgress, Request, Results, RunProgress, SystemResult};
 use crate::run::sample;
 use crate::run::sources::{Announced, Placement};
 use crate::run::system_run::{System, run_system};
@@ -62,7 +62,7 @@ pub(crate) fn run_systems(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(system) = systems.get(index) else { return };
-            let going = |p: &Progress| !stop.load(Ordering::Relaxed) && progress(p);
+            let going = |p: &RunProgress| !stop.load(Ordering::Relaxed) && progress(p);
             let live = live.get(index).and_then(|source| source.lock().expect("no worker panicked").take());
             let result = run_system(request, system, live, &of_orders[index], &going);
             if result.is_err() {

@@ -78,7 +78,7 @@ pub struct Request {
 
 /// Progress of one system's simulation.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct RunProgress {
     /// Label of the system.
     pub system: String,
     /// Accesses replayed so far.
@@ -149,7 +149,7 @@ pub struct Results {
 }
 
 /// Called from several threads in parallel; returning false interrupts the run.
-pub type OnProgress<'a> = &'a (dyn Fn(&Progress) -> bool + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(&RunProgress) -> bool + Sync);
 
 impl Request {
     /// Reads it from JSON.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use pagelab_trace::Source;
 
 use crate::config::{Assembly, assemble};
-use crate::run::request::{OnProgress, Progress, Request, SystemResult};
+use crate::run::request::{OnProgress, Request, RunProgress, SystemResult};
 use crate::run::sample::{self, SampleReport};
 use crate::run::sources::{Placement, SourceResult};
 use crate::run::system_text::SystemText;
@@ -90,7 +90,8 @@ pub(crate) fn run_system(
     }
     let total = total_accesses(&simulation);
     observe(&mut simulation, request, config.engine.seed, total)?;
-    let report = |accesses_done| progress(&Progress { system: label.to_owned(), accesses_done, accesses_total: total });
+    let report =
+        |accesses_done| progress(&RunProgress { system: label.to_owned(), accesses_done, accesses_total: total });
     let mut reported = Instant::now();
     simulation.run(&mut |done| {
         if reported.elapsed() < PROGRESS_INTERVAL {

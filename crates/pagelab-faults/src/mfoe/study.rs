@@ -15,7 +15,7 @@ const MAX_RUNS: usize = 10_000;
 /// A study to run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Request {
+pub struct StudyRequest {
     /// A fault trace, a text, or the spec of a process.
     pub source: String,
     /// Seed of a process.
@@ -77,7 +77,7 @@ pub struct TimelineFacts {
 ///
 /// # Errors
 /// [`TraceError`] of the source; [`TraceError::Usage`] for a wrong setting, before the first run.
-pub fn study(request: &Request, going: &dyn Fn() -> bool) -> Result<Study, TraceError> {
+pub fn study(request: &StudyRequest, going: &dyn Fn() -> bool) -> Result<Study, TraceError> {
     let points = points(request)?;
     let recording = Recording::open(&request.source, request.seed)?;
     let mut made: Option<(Selection, Timeline)> = None;
@@ -94,14 +94,14 @@ pub fn study(request: &Request, going: &dyn Fn() -> bool) -> Result<Study, Trace
         runs.push(Run { sweep, config, timeline: facts(&timeline), outcome });
         made = Some((selection, timeline));
     }
-    let Request { source, seed, settings, .. } = request.clone();
+    let StudyRequest { source, seed, settings, .. } = request.clone();
     Ok(Study { model: "mfoe", source, seed, settings, info: recording.info, runs })
 }
 
 type Point = (Vec<(String, String)>, Config, Selection);
 
 /// All combinations of the sweep's values; the last parameter varies fastest.
-fn points(request: &Request) -> Result<Vec<Point>, TraceError> {
+fn points(request: &StudyRequest) -> Result<Vec<Point>, TraceError> {
     let count = request.sweep.iter().try_fold(1_usize, |count, (_, values)| count.checked_mul(values.len()));
     if count.is_none_or(|count| count > MAX_RUNS) {
         return Err(TraceError::usage(format!("the sweep has more than {MAX_RUNS} runs; give fewer values")));
@@ -139,8 +139,8 @@ fn facts(timeline: &Timeline) -> TimelineFacts {
 mod tests {
     use super::*;
 
-    fn request(settings: &[&str], sweep: &[(&str, &[&str])]) -> Request {
-        Request {
+    fn request(settings: &[&str], sweep: &[(&str, &[&str])]) -> StudyRequest {
+        StudyRequest {
             source: "bursts:rate=100K,burst=400,seconds=0.2".to_owned(),
             seed: 1,
             settings: settings.iter().map(|&text| text.to_owned()).collect(),

@@ -212,7 +212,7 @@ pub(super) enum RequestKind {
 
 /// The memory of a machine.
 #[derive(Clone, Debug)]
-pub(super) struct Memory {
+pub(super) struct MainMemory {
     nodes: Vec<Node>,
     placement: MemoryPlacement,
     /// The node of each core in use.
@@ -221,7 +221,7 @@ pub(super) struct Memory {
     plain: Cycles,
 }
 
-impl Memory {
+impl MainMemory {
     /// `of_core` is the node of each core in use; `plain` is the latency for nodes without one.
     pub fn new(config: &MemoryConfig, of_core: Vec<usize>, plain: Cycles) -> Self {
         let mut end = 0;
@@ -314,7 +314,7 @@ mod tests {
         config.validate(Bytes(2 << 20), 4, 30).unwrap();
         assert_eq!((0..4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(), [0, 0, 1, 1]);
         let longer = |config: &MemoryConfig, core, line| {
-            let mut memory = Memory::new(config, vec![0, 1], Cycles(100));
+            let mut memory = MainMemory::new(config, vec![0, 1], Cycles(100));
             memory.transfer(core, LineAddr(line), RequestKind::Read, Cycles(7))
         };
         let last = (1 << 14) - 1;

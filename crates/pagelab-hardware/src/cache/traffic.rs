@@ -6,7 +6,7 @@
 //! ([`Traffic::arrival`]). All other requests are made at the time set by [`Hierarchy::set_time`].
 
 use super::array::Evicted;
-use super::memory::{Memory, MemoryConfig, MemoryCounts, RequestKind};
+use super::memory::{MainMemory, MemoryConfig, MemoryCounts, RequestKind};
 use super::prefetch::unit::Unit;
 use super::prefetch::{CacheLevel, Demand, LevelPrefetchConfig, ObservedAccess, PrefetchCounts, Proposals};
 use super::shape::{AnyCores, Anything, Code, Shape};
@@ -46,7 +46,7 @@ pub struct Traffic {
     filling: Filling,
     last_request: LastRequest,
     /// Present if memory has more than a latency.
-    memory: Option<Memory>,
+    memory: Option<MainMemory>,
     /// Lines that the current request makes memory write.
     written: Vec<LineAddr>,
     /// Buffer for proposed lines.
@@ -54,7 +54,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    fn new(levels: [&LevelPrefetchConfig; 3], memory: Option<Memory>, cores: usize) -> Self {
+    fn new(levels: [&LevelPrefetchConfig; 3], memory: Option<MainMemory>, cores: usize) -> Self {
         let private = (0..cores).flat_map(|_| [Unit::new(levels[0]), Unit::new(levels[1])]);
         let (line, by) = (LineAddr(0), Requester::Data);
         Self {
@@ -134,7 +134,7 @@ impl Hierarchy {
     /// `of_core` is the node of each core.
     pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
         let plain = self.latency[HitLevel::Dram as usize].into();
-        let memory = (!memory.is_plain()).then(|| Memory::new(memory, of_core, plain));
+        let memory = (!memory.is_plain()).then(|| MainMemory::new(memory, of_core, plain));
         self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
         self.private.iter_mut().for_each(|private| private.l1.watch());
         self.code = match self.private.len() {

@@ -43,7 +43,7 @@ pub enum SupplyOutcome {
 }
 
 /// A table of an engine: that of a CPU for pages of one size.
-pub type Table = (CpuId, PageSize);
+pub type ReadyTableId = (CpuId, PageSize);
 
 /// The part of the machine that an engine serves.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ pub trait KernelSide: Sized {
     fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem);
 
     /// Whether a table holds such frames of a space.
-    fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool;
+    fn is_used_at(&self, table: ReadyTableId, space: u32, contents: &PhysMem) -> bool;
 
     /// Whether it maps pages of files.
     fn maps_files(&self) -> bool {
@@ -135,10 +135,10 @@ pub trait KernelSide: Sized {
     }
 
     /// Plans the references with which a fault takes a frame from a table.
-    fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step);
+    fn plan_take(&self, table: ReadyTableId, contents: &PhysMem, step: &mut Step);
 
     /// Takes a ready frame (the first of its block) for a page of a space, if there is one.
-    fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
+    fn take(&mut self, table: ReadyTableId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
 
     /// A space has ended, and its number may be reused.
     fn space_ended(&mut self, space: u32);
@@ -257,7 +257,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::is_used_at`].
-            pub fn is_used_at(&self, table: Table, space: u32, contents: &PhysMem) -> bool {
+            pub fn is_used_at(&self, table: ReadyTableId, space: u32, contents: &PhysMem) -> bool {
                 match self { $(Self::$Engine(engine) => engine.is_used_at(table, space, contents),)+ }
             }
 
@@ -272,12 +272,12 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::plan_take`].
-            pub fn plan_take(&self, table: Table, contents: &PhysMem, step: &mut Step) {
+            pub fn plan_take(&self, table: ReadyTableId, contents: &PhysMem, step: &mut Step) {
                 match self { $(Self::$Engine(engine) => engine.plan_take(table, contents, step),)+ }
             }
 
             /// See [`KernelSide::take`].
-            pub fn take(&mut self, table: Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+            pub fn take(&mut self, table: ReadyTableId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
                 match self { $(Self::$Engine(engine) => engine.take(table, space, va, contents),)+ }
             }
 

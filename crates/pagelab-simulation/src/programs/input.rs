@@ -94,7 +94,7 @@ pub fn event_of(batch: &Batch, segment: usize) -> &Event {
 }
 
 #[derive(Clone, Copy)]
-struct Thread {
+struct InputThread {
     process: ProcessIx,
     cpu: CpuId,
 }
@@ -152,7 +152,7 @@ pub struct Input {
     window: u64,
     /// Batches with work that is not done, and batches whose memory can be reused.
     batches: Vec<DispatchedBatch>,
-    threads: Vec<Option<Thread>>,
+    threads: Vec<Option<InputThread>>,
     threads_seen: usize,
     processes: Vec<Process>,
 }
@@ -267,7 +267,7 @@ impl Input {
         }
         let cpu = self.cpus[self.threads_seen % self.cpus.len()];
         self.threads_seen += 1;
-        self.threads[index] = Some(Thread { process, cpu });
+        self.threads[index] = Some(InputThread { process, cpu });
         self.process_mut(process).cpus.push(cpu);
         cpu
     }

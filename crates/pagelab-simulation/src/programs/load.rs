@@ -70,7 +70,7 @@ impl BackgroundLoad {
 
 /// A stream during a run, with its CPUs as simulated.
 #[derive(Clone)]
-pub(crate) struct Stream {
+pub(crate) struct StreamState {
     pub(crate) open: Open,
     pub(crate) cpus: Vec<CpuId>,
     pub(crate) home: ProcessTarget,
@@ -91,7 +91,7 @@ pub struct Load {
     pub co_runs: u64,
     /// By co-runner: the account of its completed rounds.
     pub co_runner_accounts: Vec<Account>,
-    pub(crate) streams: Vec<Stream>,
+    pub(crate) streams: Vec<StreamState>,
     /// Whether there is background load.
     pub has_background: bool,
     /// Number of arrivals that have not ended.
@@ -120,7 +120,7 @@ impl Load {
             let rng = Rng::new(config.engine.seed, &format!("arrivals {number}"));
             let mut times = Times::new(&arrivals.pace, config.machine.frequency_mhz, rng);
             let next = times.next();
-            Stream { open: arrivals.open, cpus: dense(&arrivals.cpus), home, times, next }
+            StreamState { open: arrivals.open, cpus: dense(&arrivals.cpus), home, times, next }
         };
         Self {
             mains,

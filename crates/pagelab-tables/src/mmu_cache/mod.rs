@@ -20,7 +20,7 @@ pub use paging_structure::CommonArrays;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::page_table::{UpperEntries, WalkList, WalkRef, Way};
+use crate::page_table::{UpperEntries, WalkList, WalkPath, WalkRef};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -82,7 +82,7 @@ pub struct SparedRefs {
     pub cycles: Cycles,
 }
 
-/// The references that a walk along a [`Way`] must make.
+/// The references that a walk along a [`WalkPath`] must make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequiredReads {
     /// Bit n: the walk must read the entry of level n.
@@ -94,7 +94,7 @@ pub struct RequiredReads {
 impl RequiredReads {
     /// Reads of all entries at levels below `level`.
     #[inline(always)]
-    fn below(level: u8, way: &Way, cycles: Cycles) -> Self {
+    fn below(level: u8, way: &WalkPath, cycles: Cycles) -> Self {
         Self { reads: (1 << level) - (1 << way.leaf), cycles }
     }
 }
@@ -142,7 +142,7 @@ pub trait Design: Sized {
     /// Look-up and fill in one step, for a walk along a path that makes all references that it cannot skip. `mem`
     /// contains the page table.
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, mem: &PhysMem) -> RequiredReads {
         pass_by_list(self, asid, va, way, mem)
     }
 
@@ -215,7 +215,7 @@ impl MmuCache {
 
     /// See [`Design::pass`].
     #[inline(always)]
-    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
+    pub fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, mem: &PhysMem) -> RequiredReads {
         each_cache!(self, cache => cache.pass(asid, va, way, mem))
     }
 
@@ -241,7 +241,7 @@ impl MmuCache {
 /// An MMU cache of known or unknown shape that supports [`Design::pass`].
 pub trait Pass {
     /// See [`Design::pass`].
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads;
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, mem: &PhysMem) -> RequiredReads;
 }
 
 /// A cache whose shape is checked once; the common shape uses specialised code with the vectors `V`.
@@ -266,7 +266,7 @@ impl<'a, V: Vectors> Upper<'a, V> {
 
 impl<V: Vectors> Pass for Upper<'_, V> {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, mem: &PhysMem) -> RequiredReads {
         match self {
             Self::Common(arrays) => arrays.pass(asid, va, way, mem),
             Self::Other(cache) => cache.pass(asid, va, way, mem),
@@ -276,14 +276,14 @@ impl<V: Vectors> Pass for Upper<'_, V> {
 
 impl Pass for &mut MmuCache {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, mem: &PhysMem) -> RequiredReads {
         MmuCache::pass(self, asid, va, way, mem)
     }
 }
 
 /// [`Design::pass`] as a look-up and a fill.
 #[inline(never)]
-fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &Way, mem: &PhysMem) -> RequiredReads {
+fn pass_by_list<D: Design>(cache: &mut D, asid: Asid, va: VirtAddr, way: &WalkPath, mem: &PhysMem) -> RequiredReads {
     let list = way.list(va);
     let SparedRefs { skip, by_entry, cycles } = cache.look_up(asid, va, &list);
     assert!(!by_entry, "a cache that is asked by entry is not passed");

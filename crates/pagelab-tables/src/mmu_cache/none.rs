@@ -3,7 +3,7 @@
 //! Models: every walk reads every level.
 
 use super::{Asid, Design, MmuCacheGeometry, RequiredReads, SparedRefs};
-use crate::page_table::{UpperEntries, WalkList, Way};
+use crate::page_table::{UpperEntries, WalkList, WalkPath};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -33,7 +33,7 @@ impl Design for Nothing {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &WalkPath, _: &PhysMem) -> RequiredReads {
         RequiredReads::below(way.root + 1, way, Cycles::ZERO)
     }
 

@@ -13,7 +13,7 @@ use super::{
     Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, RequiredReads, SparedRefs, cacheable, position,
     prefix,
 };
-use crate::page_table::{UpperEntries, WalkList, Way};
+use crate::page_table::{UpperEntries, WalkList, WalkPath};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
@@ -146,10 +146,10 @@ impl Design for PagingStructureCache {
     }
 
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, _: &PhysMem) -> RequiredReads {
         let mut from = way.root + 1;
         for level in self.levels.iter_mut().filter(|level| way.passes(level.level)) {
-            let prefix = prefix(va, Way::shift(level.level));
+            let prefix = prefix(va, WalkPath::shift(level.level));
             if level.array.look_up_or_insert(prefix, key(asid, prefix), 0).is_some() {
                 from = level.level;
                 break;
@@ -189,14 +189,14 @@ pub struct CommonArrays<'a, V> {
 
 impl<V: Vectors> Pass for CommonArrays<'_, V> {
     #[inline(always)]
-    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
-        let from = if way.passes(2) && found_or_inserted(&mut self.pd, asid, prefix(va, Way::shift(2))) {
+    fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, _: &PhysMem) -> RequiredReads {
+        let from = if way.passes(2) && found_or_inserted(&mut self.pd, asid, prefix(va, WalkPath::shift(2))) {
             2
-        } else if found_or_inserted(&mut self.pdpt, asid, prefix(va, Way::shift(3))) {
+        } else if found_or_inserted(&mut self.pdpt, asid, prefix(va, WalkPath::shift(3))) {
             3
-        } else if found_or_inserted(&mut self.pml4, asid, prefix(va, Way::shift(4))) {
+        } else if found_or_inserted(&mut self.pml4, asid, prefix(va, WalkPath::shift(4))) {
             4
-        } else if way.passes(5) && found_or_inserted(&mut self.pml5, asid, prefix(va, Way::shift(5))) {
+        } else if way.passes(5) && found_or_inserted(&mut self.pml5, asid, prefix(va, WalkPath::shift(5))) {
             5
         } else {
             way.root + 1

@@ -4,7 +4,7 @@
 //! Parameters: `latency_cycles` of `machine.mmu_cache.paging_structure`, the latency of a look-up.
 
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, SparedRefs, cacheable};
-use crate::page_table::{UpperEntries, WalkList, Way};
+use crate::page_table::{UpperEntries, WalkList, WalkPath};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -36,7 +36,7 @@ impl Design for Perfect {
     }
 
     #[inline]
-    fn pass(&mut self, _: Asid, _: VirtAddr, way: &Way, _: &PhysMem) -> RequiredReads {
+    fn pass(&mut self, _: Asid, _: VirtAddr, way: &WalkPath, _: &PhysMem) -> RequiredReads {
         RequiredReads::below(way.leaf + 1, way, self.latency_cycles)
     }
 

@@ -117,7 +117,7 @@ impl Design for UnifiedTranslationCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_table::{WalkRef, Way};
+    use crate::page_table::{WalkPath, WalkRef};
     use pagelab_base::addr::PhysAddr;
 
     fn cache(ways: u32, level2_insertion: u32) -> UnifiedTranslationCache {
@@ -130,7 +130,7 @@ mod tests {
         list.set([4, 3, 2, 1].map(|level| WalkRef {
             addr: PhysAddr(0),
             level,
-            shift: Way::shift(level) as u8,
+            shift: WalkPath::shift(level) as u8,
             step: 5 - level,
         }));
         list

@@ -24,7 +24,7 @@ pub use design::{
 };
 pub use entry::{WORD_BITS, table_of};
 pub use walk_list::{WalkList, WalkRef};
-pub use way::{Way, Ways};
+pub use way::{WalkPath, Ways};
 
 pub use pagelab_base::mapping::{Mapping, PteFlags};
 

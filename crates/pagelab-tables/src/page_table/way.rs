@@ -9,7 +9,7 @@ use pagelab_base::translation::Translation;
 
 /// A path from the root of a tree of 512-entry tables to the entry of a 4 KiB or 2 MiB page.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct WalkPath {
     /// Level of the root.
     pub root: u8,
     /// Level of the page's entry: 1 or 2.
@@ -20,7 +20,7 @@ pub struct Way {
     entry: u64,
 }
 
-impl Way {
+impl WalkPath {
     /// The path to the entry at level `leaf`; `None` if that entry does not map a page itself.
     #[inline(always)]
     pub(super) fn new(root: u8, leaf: u8, path: &Path, mem: &PhysMem, va: VirtAddr) -> Option<Self> {
@@ -96,12 +96,12 @@ pub struct Ways<'a> {
 impl Ways<'_> {
     /// The path of a walk for `va`, if it is remembered.
     #[inline(always)]
-    pub fn get(&self, va: VirtAddr) -> Option<Way> {
+    pub fn get(&self, va: VirtAddr) -> Option<WalkPath> {
         if let Some(path) = self.paths.get(va) {
-            return Way::new(self.root, 1, &path, self.mem, va);
+            return WalkPath::new(self.root, 1, &path, self.mem, va);
         }
         let path = self.upper_paths.get(va)?;
-        Way::new(self.root, 2, &path, self.mem, va)
+        WalkPath::new(self.root, 2, &path, self.mem, va)
     }
 
     /// Prefetches on the host what [`Self::hint_entry`] and [`Self::peek`] will read.
@@ -131,6 +131,6 @@ impl Ways<'_> {
 /// Address of the entry for `va` in a table of `level`.
 #[inline(always)]
 pub(super) fn entry_addr(table: Pfn, level: u8, va: VirtAddr) -> PhysAddr {
-    let index = va.0 >> Way::shift(level) & (WORDS_PER_FRAME as u64 - 1);
+    let index = va.0 >> WalkPath::shift(level) & (WORDS_PER_FRAME as u64 - 1);
     table.addr() + index * 8
 }

@@ -36,11 +36,11 @@ macro_rules! formats {
     ($($variant:ident = $name:literal, $writer:expr, $about:literal;)*) => {
         /// Format of a trace of another tool.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Format {
+        pub enum ExportFormat {
             $(#[doc = $about] $variant,)*
         }
 
-        impl Format {
+        impl ExportFormat {
             /// All formats with name and description.
             pub const KNOWN: &[(Self, &str, &str)] = &[$((Self::$variant, $name, $about),)*];
 
@@ -59,7 +59,7 @@ formats! {
     CloudSuite = "champsim-cloudsuite", champsim::CLOUDSUITE, "96-byte `cloudsuite_instr` records of ChampSim";
 }
 
-impl Format {
+impl ExportFormat {
     /// From a name in [`KNOWN`](Self::KNOWN).
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Format {
     }
 }
 
-impl Serialize for Format {
+impl Serialize for ExportFormat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let name = Self::KNOWN.iter().find(|(format, _, _)| format == self).map_or("", |(_, name, _)| name);
         serializer.serialize_str(name)
@@ -116,7 +116,7 @@ pub struct ExportedFile {
 pub fn export(
     trace: impl AsRef<Path>,
     output: impl AsRef<Path>,
-    format: Format,
+    format: ExportFormat,
     thread: Option<u32>,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<Vec<ExportedFile>, TraceError> {
@@ -196,7 +196,7 @@ fn pass(
     trace: &Path,
     threads: Range<u32>,
     name: &dyn Fn(u32) -> PathBuf,
-    format: Format,
+    format: ExportFormat,
     report: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Vec<ExportedFile>, TraceError> {
     let mut lanes: BTreeMap<u32, OutputFile> = BTreeMap::new();

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Compression, Input, Progress,
+    Compression, ImportProgress, Input,
     archive::{self, Unpacked, is_thread_trace},
     input::{BUFFER_BYTES, SMALL_BUFFER_BYTES},
 };
@@ -18,7 +18,7 @@ use crate::TraceError;
 const MAX_LARGE_BUFFERS: usize = 16;
 
 /// Asked how far an import is, and whether it goes on.
-pub(super) type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+pub(super) type OnProgress<'a> = &'a mut dyn FnMut(ImportProgress) -> ControlFlow<()>;
 
 /// A file, and what messages call it.
 type Named = (PathBuf, PathBuf);
@@ -29,7 +29,7 @@ pub(super) fn open(path: &Path, compression: Compression, progress: OnProgress<'
         let paths = of_threads(path)?;
         return open_all(paths.into_iter().map(|path| (path.clone(), path)).collect(), compression);
     }
-    let mut go_on = || progress(Progress { read_bytes: 0, total_bytes: None, accesses: 0 });
+    let mut go_on = || progress(ImportProgress { read_bytes: 0, total_bytes: None, accesses: 0 });
     let is_zip = matches!(compression, Compression::Auto | Compression::Zip);
     if is_zip && archive::is_zip_of_files(path) {
         return open_unpacked(&archive::unpack_zip(path, &mut go_on)?);

@@ -1,8 +1,8 @@
 //! Traces of other tools become pagelab traces.
 //!
-//! [`Format::KNOWN`] lists the formats. Their data is plain or compressed ([`Compression`]), read once and never held
-//! whole. None of them knows mappings: these are inferred from the pages touched (see [`mappings`]), and the trace is
-//! marked so. Most know no threads.
+//! [`ImportFormat::KNOWN`] lists the formats. Their data is plain or compressed ([`Compression`]), read once and never
+//! held whole. None of them knows mappings: these are inferred from the pages touched (see [`mappings`]), and the trace
+//! is marked so. Most know no threads.
 //!
 //! A new format is one file and one line of `formats!`. The file says how the data is recognised (`looks_like`), which
 //! records it has and what they become (`read`), and what readers of results should know (`notes`). It upholds:
@@ -58,13 +58,13 @@ macro_rules! formats {
     ($($variant:ident = $name:literal, $sampled:literal, $looks_like:path, $doubt:path, $read:path, $notes:path, $about:literal;)*) => {
         /// Format of a trace of another tool.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Format {
+        pub enum ImportFormat {
             /// Recognised by the content.
             Auto,
             $(#[doc = $about] $variant,)*
         }
 
-        impl Format {
+        impl ImportFormat {
             /// The formats there are, with what their documentation calls them, in the order in which they are
             /// recognised.
             pub const KNOWN: &[(Self, &str, &str)] = &[$((Self::$variant, $name, $about),)*];
@@ -136,7 +136,7 @@ fn no_doubt(_: Head<'_>) -> Option<String> {
     None
 }
 
-impl Format {
+impl ImportFormat {
     /// From a name in [`KNOWN`](Self::KNOWN) or `auto`.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Format {
     }
 }
 
-impl Serialize for Format {
+impl Serialize for ImportFormat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
@@ -247,7 +247,7 @@ impl Default for ImportOptions {
 
 /// How far an import is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ImportProgress {
     /// Bytes of the input files read so far, before decompression.
     pub read_bytes: u64,
     /// Size of the input files; none for pipes.
@@ -261,8 +261,8 @@ pub struct Progress {
 pub struct ImportSummary {
     /// The trace's folder.
     pub output: PathBuf,
-    /// Never [`Format::Auto`].
-    pub format: Format,
+    /// Never [`ImportFormat::Auto`].
+    pub format: ImportFormat,
     /// Never [`Compression::Auto`].
     pub compression: Compression,
     /// Records of the origin that were read: lines, instructions, entries or packets.
@@ -309,9 +309,9 @@ pub struct ImportSummary {
 pub fn import(
     input: impl AsRef<Path>,
     output: impl AsRef<Path>,
-    format: Format,
+    format: ImportFormat,
     options: &ImportOptions,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(ImportProgress) -> ControlFlow<()>,
 ) -> Result<ImportSummary, TraceError> {
     let (input, output) = (input.as_ref(), output.as_ref());
     if !(1..=MAX_ACCESS_BYTES).contains(&options.assumed_size_bytes) {
@@ -320,8 +320,8 @@ pub fn import(
     }
     let mut files = files::open(input, options.compression, progress)?;
     let (format, rather) = match format.decided_by(options)? {
-        Format::Auto => (recognise(&files)?, None),
-        given => (given, Format::recognise(&files[0]).filter(|found| *found != given)),
+        ImportFormat::Auto => (recognise(&files)?, None),
+        given => (given, ImportFormat::recognise(&files[0]).filter(|found| *found != given)),
     };
     let mut meta = TraceMeta::new(vec![input.display().to_string()]);
     meta.mappings_inferred = true;
@@ -339,10 +339,10 @@ pub fn import(
 }
 
 /// The format that all files are of.
-fn recognise(files: &[Input]) -> Result<Format, TraceError> {
+fn recognise(files: &[Input]) -> Result<ImportFormat, TraceError> {
     let mut of_all = None;
     for file in files {
-        let format = Format::recognise(file).ok_or_else(|| file.corrupt(unknown(file)))?;
+        let format = ImportFormat::recognise(file).ok_or_else(|| file.corrupt(unknown(file)))?;
         if *of_all.get_or_insert(format) != format {
             return Err(file.corrupt(format!("of another format ({}) than the files before it", format.name())));
         }
@@ -350,20 +350,23 @@ fn recognise(files: &[Input]) -> Result<Format, TraceError> {
             return Err(file.corrupt(doubt));
         }
     }
-    Ok(of_all.unwrap_or(Format::Auto))
+    Ok(of_all.unwrap_or(ImportFormat::Auto))
 }
 
 fn unknown(file: &Input) -> String {
     match Compression::recognise(file.head().bytes) {
         Compression::None => {
             if let Some(what) = other_tools::describe(file.head().bytes) {
-                return format!("{what}; formats that are known: {}", Format::names());
+                return format!("{what}; formats that are known: {}", ImportFormat::names());
             }
             let line = file.head().bytes.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty());
             let begins =
                 line.map(lines::shown).filter(|text| !text.contains(|c: char| c.is_control() || c == '\u{fffd}'));
             let begins = begins.map_or(String::new(), |text| format!(", its first line is {text:?}"));
-            format!("no trace of a format that is known ({}){begins}; name the format if it is one", Format::names())
+            format!(
+                "no trace of a format that is known ({}){begins}; name the format if it is one",
+                ImportFormat::names()
+            )
         }
         inner => format!("{} data within {} data; decompress it once", inner.name(), file.compression().name()),
     }
@@ -372,10 +375,10 @@ fn unknown(file: &Input) -> String {
 fn fill(
     writer: TraceWriter,
     files: &mut [Input],
-    format: Format,
-    rather: Option<Format>,
+    format: ImportFormat,
+    rather: Option<ImportFormat>,
     options: &ImportOptions,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(ImportProgress) -> ControlFlow<()>,
 ) -> Result<ImportSummary, TraceError> {
     let (counter, total_bytes) = (files[0].counter(), files.iter().map(Input::total_bytes).sum());
     let mut sink = Sink::new(writer, options, counter, total_bytes, progress);

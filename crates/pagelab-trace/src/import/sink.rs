@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    ImportOptions, Progress,
+    ImportOptions, ImportProgress,
     addresses::{AddressRules, Place},
     input::Input,
     mappings::{Extent, infer},
@@ -114,7 +114,7 @@ pub(super) struct Sink<'a> {
     read_bytes: Arc<AtomicU64>,
     total_bytes: Option<u64>,
     next_progress: u64,
-    progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    progress: &'a mut dyn FnMut(ImportProgress) -> ControlFlow<()>,
 }
 
 impl<'a> Sink<'a> {
@@ -124,7 +124,7 @@ impl<'a> Sink<'a> {
         options: &ImportOptions,
         read_bytes: Arc<AtomicU64>,
         total_bytes: Option<u64>,
-        progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+        progress: &'a mut dyn FnMut(ImportProgress) -> ControlFlow<()>,
     ) -> Self {
         Self {
             writer,
@@ -394,7 +394,7 @@ impl<'a> Sink<'a> {
             return Ok(());
         }
         self.next_progress = read_bytes + 1;
-        let now = Progress { read_bytes, total_bytes: self.total_bytes, accesses: self.accesses() };
+        let now = ImportProgress { read_bytes, total_bytes: self.total_bytes, accesses: self.accesses() };
         match (self.progress)(now) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(TraceError::usage("import interrupted; nothing was written")),

@@ -73,6 +73,6 @@ mod valgrind_limits;
 pub use bounds::Bound;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
-pub use session::{MAX_THREADS_DEFAULT, PATIENCE_DEFAULT, Progress, RecordSummary, Recording};
+pub use session::{MAX_THREADS_DEFAULT, PATIENCE_DEFAULT, RecordProgress, RecordSummary, Recording};
 pub use stretches::{StretchRequest, Stretches};
 pub use tool::prepare_tool;

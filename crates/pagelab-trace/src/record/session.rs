@@ -44,7 +44,7 @@ pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Progress of a recording.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct RecordProgress {
     /// Number of accesses written so far.
     pub accesses: u64,
     /// Wall-clock time since the recording began.
@@ -88,7 +88,7 @@ pub struct Recording<'a> {
     /// Ends the recording once it is set, as if a limit had been reached.
     pub stop: Option<&'a AtomicBool>,
     /// Called about ten times a second.
-    pub progress: Option<Box<dyn FnMut(Progress) + 'a>>,
+    pub progress: Option<Box<dyn FnMut(RecordProgress) + 'a>>,
 }
 
 /// Summary of a recording.
@@ -334,7 +334,7 @@ impl<'a> Recording<'a> {
                 && let Some(progress) = &mut self.progress
             {
                 last_report = Instant::now();
-                progress(Progress { accesses: collector.written(), elapsed: watch.started.elapsed() });
+                progress(RecordProgress { accesses: collector.written(), elapsed: watch.started.elapsed() });
             }
             if collector.is_full() {
                 return Ok(End::Bound(Bound::Accesses));

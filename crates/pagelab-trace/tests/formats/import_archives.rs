@@ -9,14 +9,15 @@ use std::{
 use crate::support::Draw;
 use pagelab_trace::{
     TraceError, cases,
-    import::{Compression, Format, ImportOptions, ImportSummary, import},
+    import::{Compression, ImportFormat, ImportOptions, ImportSummary, import},
 };
 
 fn import_file(name: &str, bytes: &[u8], options: &ImportOptions) -> Result<ImportSummary, TraceError> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(name), bytes).unwrap();
     let output = dir.path().join("out.trace");
-    let result = import(dir.path().join(name), &output, Format::Auto, options, &mut |_| ControlFlow::Continue(()));
+    let result =
+        import(dir.path().join(name), &output, ImportFormat::Auto, options, &mut |_| ControlFlow::Continue(()));
     assert_eq!(output.exists(), result.is_ok(), "a failed import leaves nothing");
     result
 }
@@ -93,7 +94,7 @@ fn lz4_and_snappy_are_decompressed_frame_by_frame() {
         (Compression::Snappy, [snappy(front), snappy(back)].concat()),
     ] {
         let summary = import_bytes(&bytes).unwrap();
-        assert_eq!((summary.compression, summary.format), (compression, Format::Drmemtrace));
+        assert_eq!((summary.compression, summary.format), (compression, ImportFormat::Drmemtrace));
         assert_eq!(summary.content_hash, plain.content_hash);
         for len in [11, bytes.len() / 2, bytes.len() - 5] {
             refused(&bytes[..len], &[]);
@@ -113,7 +114,7 @@ fn an_archive_of_one_file_is_that_file() {
         [tar(&[("lackey.txt", text)]), xz(&tar(&[("folder/lackey.txt", text)])), tar(&[("l.txt.xz", &xz(text))])]
     {
         let summary = import_bytes(&bytes).unwrap();
-        assert_eq!((summary.format, summary.content_hash), (Format::Lackey, plain.clone()));
+        assert_eq!((summary.format, summary.content_hash), (ImportFormat::Lackey, plain.clone()));
     }
     let wrong = tar(&[("folder/lackey.txt", b"I  00401000,3\n L zz,8\n")]);
     refused(&wrong, &["input/folder/lackey.txt", "line 2"]);
@@ -140,7 +141,7 @@ fn an_archive_of_dynamorio_s_folder_has_a_thread_per_file() {
     let unpacked = folder.path().join("drmemtrace.app.1.dir");
     let output = folder.path().join("out.trace");
     let progress = &mut |_| ControlFlow::Continue(());
-    let expected = import(unpacked, output, Format::Auto, &ImportOptions::default(), progress).unwrap();
+    let expected = import(unpacked, output, ImportFormat::Auto, &ImportOptions::default(), progress).unwrap();
     assert_eq!((expected.threads, expected.accesses - expected.fetches), (2, 5));
     for bytes in [tar(&files), xz(&tar(&files)), zip(&files)] {
         let summary = import_bytes(&bytes).unwrap();
@@ -174,7 +175,8 @@ fn an_import_that_is_stopped_while_it_unpacks_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("a.tar"), dir.path().join("a.trace"));
     fs::write(&input, tar(&[("lackey.txt", b"I  00401000,3\n L 1ffefff000,8\n")])).unwrap();
-    let stopped = import(&input, &output, Format::Auto, &ImportOptions::default(), &mut |_| ControlFlow::Break(()));
+    let stopped =
+        import(&input, &output, ImportFormat::Auto, &ImportOptions::default(), &mut |_| ControlFlow::Break(()));
     assert!(stopped.unwrap_err().to_string().contains("interrupted"));
     assert!(!output.exists());
 }

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{Item, read};
 use pagelab_trace::{
     AccessKind, TraceError, TraceReader,
-    import::{Format, ImportOptions, ImportSummary, import},
+    import::{ImportFormat, ImportOptions, ImportSummary, import},
 };
 
 const LOAD: u64 = AccessKind::Load as u64;
@@ -20,7 +20,7 @@ struct Imported {
     losses: Vec<String>,
 }
 
-fn import_with(bytes: &[u8], format: Format, options: &ImportOptions) -> Result<Imported, TraceError> {
+fn import_with(bytes: &[u8], format: ImportFormat, options: &ImportOptions) -> Result<Imported, TraceError> {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("input"), dir.path().join("out.trace"));
     fs::write(&input, bytes).unwrap();
@@ -36,12 +36,12 @@ fn import_with(bytes: &[u8], format: Format, options: &ImportOptions) -> Result<
 }
 
 fn import_auto(bytes: &[u8]) -> Imported {
-    import_with(bytes, Format::Auto, &ImportOptions::default()).unwrap()
+    import_with(bytes, ImportFormat::Auto, &ImportOptions::default()).unwrap()
 }
 
 #[track_caller]
 fn refused(bytes: &[u8], options: &ImportOptions, expected: &[&str]) {
-    let error = import_with(bytes, Format::Auto, options).err().expect("refused").to_string();
+    let error = import_with(bytes, ImportFormat::Auto, options).err().expect("refused").to_string();
     for part in expected {
         assert!(error.contains(part), "{error:?} does not say {part:?}");
     }
@@ -236,7 +236,7 @@ fn addresses_wider_than_page_tables_are_refused_or_lose_their_tags() {
     let (as_is, untagged) = (ImportOptions::default(), ImportOptions { remove_tags: true, ..ImportOptions::default() });
     let text = b"I  00400000,3\n L 100000001000,8\n S 5a00100000001000,8\n";
     refused(text, &as_is, &["line 3", "0x5a00100000001000", "--remove-tags", "0x100000001000"]);
-    let imported = import_with(text, Format::Auto, &untagged).unwrap();
+    let imported = import_with(text, ImportFormat::Auto, &untagged).unwrap();
     assert_eq!(imported.accesses, [(FETCH, 0x40_0000), (LOAD, 0x1000_0000_1000), (STORE, 0x1000_0000_1000)]);
     assert_eq!(imported.summary.mappings, 2);
     imported.notes_say("taken for a tag and removed");
@@ -246,7 +246,7 @@ fn addresses_wider_than_page_tables_are_refused_or_lose_their_tags() {
         .flat_map(|tag| [(10, 4, 0x40_0000 + 4 * tag), (0, 8, tag * 0x1100_0000_0000_0000 + 0x7f00_0000_1000)])
         .collect();
     refused(&thread_file(&tagged), &as_is, &["offset 108", "0x11007f0000001000"]);
-    let imported = import_with(&thread_file(&tagged), Format::Auto, &untagged).unwrap();
+    let imported = import_with(&thread_file(&tagged), ImportFormat::Auto, &untagged).unwrap();
     assert!(imported.accesses.iter().all(|&(kind, address)| kind == FETCH || address == 0x7f00_0000_1000));
 
     for (bytes, place) in [
@@ -255,7 +255,7 @@ fn addresses_wider_than_page_tables_are_refused_or_lose_their_tags() {
         (&packets(&[(1, "cpu.data")], &[(1, 0x9a00_0000_0000_1000, 0, 1)]), "offset"),
     ] {
         refused(bytes, &as_is, &[place, "--remove-tags"]);
-        import_with(bytes, Format::Auto, &untagged).unwrap();
+        import_with(bytes, ImportFormat::Auto, &untagged).unwrap();
     }
 }
 
@@ -266,7 +266,7 @@ fn addresses_of_the_kernel_s_half_are_refused_or_left_out() {
                  00400003,3\n S 100000003000,8\n";
     refused(text, &ImportOptions::default(), &["line 3", "0xffff100000001000", "--leave-out-kernel"]);
     let without = ImportOptions { leave_out_kernel: true, ..ImportOptions::default() };
-    let imported = import_with(text, Format::Auto, &without).unwrap();
+    let imported = import_with(text, ImportFormat::Auto, &without).unwrap();
     // What an instruction of the kernel accesses is the kernel's, wherever it is.
     assert_eq!(imported.accesses, [(FETCH, 0x40_0000), (LOAD, 0x1000_0000_1000), (STORE, 0x1000_0000_3000)]);
     assert_eq!((imported.summary.instructions, imported.summary.left_out), (2, 3));
@@ -302,7 +302,7 @@ fn samples_of_perf_without_an_address_are_refused() {
 #[test]
 fn fields_of_perf_are_read_by_their_names() {
     let with = |names: &str| ImportOptions { fields: Some(names.to_owned()), ..ImportOptions::default() };
-    let import = |text: &str, names: &str| import_with(text.as_bytes(), Format::Auto, &with(names));
+    let import = |text: &str, names: &str| import_with(text.as_bytes(), ImportFormat::Auto, &with(names));
     let bare = import("7f0000001000\n7f0000002000\n", "addr").unwrap();
     assert_eq!((bare.accesses.len(), bare.summary.threads), (2, 1));
     let processes = import("a 7 7f0000001000\na 8 7f0000001000\n", "comm,pid,addr").unwrap();
@@ -318,7 +318,7 @@ fn fields_of_perf_are_read_by_their_names() {
         let error = import(text, names).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");
     }
-    let other = import_with(b"I  10,2\n", Format::Lackey, &with("addr")).err().unwrap().to_string();
+    let other = import_with(b"I  10,2\n", ImportFormat::Lackey, &with("addr")).err().unwrap().to_string();
     assert!(other.contains("--fields is of perf's text, not of format lackey"), "{other}");
 }
 
@@ -351,25 +351,26 @@ fn records_of_uncertain_size_need_the_format() {
         known[record as usize * 96..][..8].copy_from_slice(&(0x40_0000 + record * 8192).to_le_bytes());
         known[record as usize * 96 + 56..][..8].copy_from_slice(&0x60_0000u64.to_le_bytes());
     }
-    let imported = import_with(&known, Format::Auto, &of_size(96)).unwrap();
-    assert_eq!((imported.summary.format, imported.summary.instructions), (Format::CloudSuite, 2));
+    let imported = import_with(&known, ImportFormat::Auto, &of_size(96)).unwrap();
+    assert_eq!((imported.summary.format, imported.summary.instructions), (ImportFormat::CloudSuite, 2));
     for (options, format, part) in [
-        (of_size(80), Format::Auto, "--record-bytes 80"),
-        (of_size(96), Format::Lackey, "not of format lackey"),
-        (of_size(96), Format::ChampSim, "not of format champsim"),
+        (of_size(80), ImportFormat::Auto, "--record-bytes 80"),
+        (of_size(96), ImportFormat::Lackey, "not of format lackey"),
+        (of_size(96), ImportFormat::ChampSim, "not of format champsim"),
     ] {
         let error = import_with(&known, format, &options).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");
     }
     refused(b"2 408000\n0 10019\n", &ImportOptions::default(), &["Dinero", "--format ramulator"]);
-    assert!(import_with(b"2 408000\n0 10019\n", Format::Ramulator, &ImportOptions::default()).is_ok());
+    assert!(import_with(b"2 408000\n0 10019\n", ImportFormat::Ramulator, &ImportOptions::default()).is_ok());
 }
 
 #[test]
 fn a_format_that_is_asked_for_against_the_content_is_noted() {
-    let imported = import_with(b"0x12345680 R\n", Format::Ramulator, &ImportOptions::default()).unwrap();
+    let imported = import_with(b"0x12345680 R\n", ImportFormat::Ramulator, &ImportOptions::default()).unwrap();
     assert!(!imported.notes.iter().any(|note| note.contains("as asked for")), "{:?}", imported.notes);
     let lackey_at_first = b"I  10,2\n L 1000,8\n";
-    let error = import_with(lackey_at_first, Format::Ramulator, &ImportOptions::default()).err().unwrap().to_string();
+    let error =
+        import_with(lackey_at_first, ImportFormat::Ramulator, &ImportOptions::default()).err().unwrap().to_string();
     assert!(error.contains("looks like lackey"), "{error}");
 }

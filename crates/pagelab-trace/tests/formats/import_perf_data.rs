@@ -5,7 +5,7 @@ use std::{fs, ops::ControlFlow};
 use crate::support::{Item, read};
 use pagelab_trace::{
     AccessKind, TraceError, TraceReader,
-    import::{Format, ImportOptions, ImportSummary, import},
+    import::{ImportFormat, ImportOptions, ImportSummary, import},
 };
 
 const LOAD: u64 = AccessKind::Load as u64;
@@ -64,7 +64,8 @@ fn import_bytes(bytes: &[u8]) -> Result<Imported, TraceError> {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("perf.data"), dir.path().join("out.trace"));
     fs::write(&input, bytes).unwrap();
-    let summary = import(&input, &output, Format::Auto, &ImportOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+    let summary =
+        import(&input, &output, ImportFormat::Auto, &ImportOptions::default(), &mut |_| ControlFlow::Continue(()))?;
     let accesses = read(&output).unwrap().into_iter().filter_map(|item| match item {
         Item::Access(_, access) => Some((access.kind as u64, access.vaddr)),
         Item::Event(_) => None,
@@ -93,7 +94,10 @@ fn samples_come_in_the_order_of_their_times() {
         record(ROUND, 0, &[]),
     ];
     let (summary, accesses, (notes, _)) = import_bytes(&file(&[FIELDS], &records.concat())).unwrap();
-    assert_eq!((summary.format, summary.sampled, summary.threads, summary.records), (Format::PerfData, true, 2, 4));
+    assert_eq!(
+        (summary.format, summary.sampled, summary.threads, summary.records),
+        (ImportFormat::PerfData, true, 2, 4)
+    );
     let data: Vec<_> = accesses.into_iter().filter(|(kind, _)| *kind != FETCH).collect();
     assert_eq!(data, [(STORE, 0x1_1000), (STORE, 0x1_2000), (LOAD, 0x1_3000), (LOAD, 0x1_4000)]);
     assert!(notes.iter().any(|note| note.contains("1 sample does not tell whether it loads or stores")), "{notes:?}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::entry_word::{Armed, EntryWord, MOST_OWNERS};
 use crate::fault_engine::config::RingCosts;
-use crate::fault_engine::kernel_side::{ArmingJob, EngineScope, KernelSide, Table, UnaccountedPage};
+use crate::fault_engine::kernel_side::{ArmingJob, EngineScope, KernelSide, ReadyTableId, UnaccountedPage};
 use crate::fault_engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
 use crate::fault_engine::mfoe::ready::Ready;
 use crate::fault_engine::mfoe::tables::TableEntry;
@@ -162,7 +162,7 @@ impl KernelSide for Mfoe {
         ready.counters.accounted_by_calls += 1;
     }
 
-    fn is_used_at(&self, (cpu, size): Table, space: u32, contents: &PhysMem) -> bool {
+    fn is_used_at(&self, (cpu, size): ReadyTableId, space: u32, contents: &PhysMem) -> bool {
         let is_own = |(_, entry): (_, TableEntry)| matches!(entry, TableEntry::Used { owner, .. } if owner == space);
         self.ready(size).tables.used(cpu, contents).any(is_own)
     }
@@ -175,7 +175,7 @@ impl KernelSide for Mfoe {
         self.parameters.in_fault.as_deref().copied()
     }
 
-    fn plan_take(&self, (cpu, size): Table, contents: &PhysMem, step: &mut Step) {
+    fn plan_take(&self, (cpu, size): ReadyTableId, contents: &PhysMem, step: &mut Step) {
         let tables = &self.ready(size).tables;
         if let Some(costs) = &self.parameters.in_fault {
             let tail = tables.tail(cpu, contents);
@@ -197,7 +197,7 @@ impl KernelSide for Mfoe {
         }
     }
 
-    fn take(&mut self, (cpu, size): Table, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+    fn take(&mut self, (cpu, size): ReadyTableId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
         self.ready_mut(size).take(cpu, space, va, contents)
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use pagelab_trace::MapFlags;
 
 use crate::entry_word::{EntryWord, MOST_BLOCKS, Stored};
-use crate::fault_engine::kernel_side::{ArmingJob, EngineScope, KernelSide, SupplyOutcome, Table, UnaccountedPage};
+use crate::fault_engine::kernel_side::{
+    ArmingJob, EngineScope, KernelSide, ReadyTableId, SupplyOutcome, UnaccountedPage,
+};
 use crate::fault_engine::smu::parameters::Parameters;
 use crate::fault_engine::smu::unit::Unit;
 use crate::frames::page_use::FilePage;
@@ -222,7 +224,7 @@ impl KernelSide for Smu {
         self.counters.accounted_by_calls += 1;
     }
 
-    fn is_used_at(&self, _: Table, _: u32, _: &PhysMem) -> bool {
+    fn is_used_at(&self, _: ReadyTableId, _: u32, _: &PhysMem) -> bool {
         // kpted accounts for a page in one step.
         false
     }
@@ -269,11 +271,11 @@ impl KernelSide for Smu {
         false
     }
 
-    fn plan_take(&self, _: Table, _: &PhysMem, _: &mut Step) {
+    fn plan_take(&self, _: ReadyTableId, _: &PhysMem, _: &mut Step) {
         unreachable!("faults get no frames from the unit")
     }
 
-    fn take(&mut self, _: Table, _: u32, _: VirtAddr, _: &mut PhysMem) -> Option<Pfn> {
+    fn take(&mut self, _: ReadyTableId, _: u32, _: VirtAddr, _: &mut PhysMem) -> Option<Pfn> {
         unreachable!("faults get no frames from the unit")
     }
 

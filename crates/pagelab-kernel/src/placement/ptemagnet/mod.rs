@@ -46,7 +46,7 @@ use pagelab_base::ids::SpaceId;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::{BlockKey, RefKind, Step};
-use part::{EntrySize, KEY_BITS, Reservation, SpaceTable, Way};
+use part::{EntrySize, KEY_BITS, NodePath, Reservation, SpaceTable};
 
 /// Parameters of PTEMagnet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -223,8 +223,8 @@ impl Ptemagnet {
         self.live.iter().copied().take(SCAN_PAGES).collect()
     }
 
-    fn way(&self, contents: &PhysMem, space: u32, group: u64) -> Way {
-        self.parts.get(space as usize).map_or(Way::NONE, |part| part.way(contents, group))
+    fn way(&self, contents: &PhysMem, space: u32, group: u64) -> NodePath {
+        self.parts.get(space as usize).map_or(NodePath::NONE, |part| part.way(contents, group))
     }
 
     fn reservation(&self, contents: &PhysMem, space: u32, group: u64) -> Option<Reservation> {

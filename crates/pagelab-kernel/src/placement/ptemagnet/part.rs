@@ -49,12 +49,12 @@ impl Reservation {
 
 /// The entries on the way to a group's leaf, from the root, as far as there are nodes.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct NodePath {
     entries: [PhysAddr; LEVELS as usize],
     len: usize,
 }
 
-impl Way {
+impl NodePath {
     /// A way without nodes.
     pub const NONE: Self = Self { entries: [PhysAddr(0); LEVELS as usize], len: 0 };
 
@@ -108,8 +108,8 @@ impl SpaceTable {
         Self { entry, root: None, nodes: 0, masks: (group_pages > MOST_IN_LEAF).then(BTreeMap::new) }
     }
 
-    pub fn way(&self, mem: &PhysMem, key: u64) -> Way {
-        let mut way = Way::NONE;
+    pub fn way(&self, mem: &PhysMem, key: u64) -> NodePath {
+        let mut way = NodePath::NONE;
         let mut node = self.root;
         for level in (0..LEVELS).rev() {
             let Some(pfn) = node else { break };

@@ -11,12 +11,12 @@ use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::CoreCaches;
 use pagelab_kernel::layer::Layer;
 use pagelab_tables::mmu_cache::{Asid, Pass};
-use pagelab_tables::page_table::{Way, Ways};
+use pagelab_tables::page_table::{WalkPath, Ways};
 use pagelab_trace::Access;
 use pagelab_translate::counters::WalkCounts;
 
 /// The page table of a space, with the MMU cache of its walks.
-pub(super) struct Table<'a, U> {
+pub(super) struct WalkedTable<'a, U> {
     asid: Asid,
     pub ways: Ways<'a>,
     upper: U,
@@ -26,7 +26,7 @@ pub(super) struct Table<'a, U> {
     layer: usize,
 }
 
-impl<'a, U: Pass> Table<'a, U> {
+impl<'a, U: Pass> WalkedTable<'a, U> {
     #[inline(always)]
     pub fn new(layers: &'a [Layer], space: SpaceId, upper: U, place: usize) -> Option<Self> {
         let layer = &layers[space.layer];
@@ -45,7 +45,7 @@ impl<'a, U: Pass> Table<'a, U> {
     /// Looks up and fills the MMU cache for a walk along `way`. Returns the levels that the walk reads, by bit, and
     /// adds the cycles.
     #[inline(always)]
-    pub fn pass(&mut self, va: VirtAddr, way: &Way, cycles: &mut Cycles) -> Levels {
+    pub fn pass(&mut self, va: VirtAddr, way: &WalkPath, cycles: &mut Cycles) -> Levels {
         let passed = self.upper.pass(self.asid, va, way, self.mem);
         *cycles += passed.cycles;
         Levels(passed.reads)
@@ -53,7 +53,13 @@ impl<'a, U: Pass> Table<'a, U> {
 
     /// A whole walk on the bare machine.
     #[inline(always)]
-    pub fn walk<C: CoreCaches>(&mut self, memory: &mut WalkMemory<C>, va: VirtAddr, way: &Way, cycles: &mut Cycles) {
+    pub fn walk<C: CoreCaches>(
+        &mut self,
+        memory: &mut WalkMemory<C>,
+        va: VirtAddr,
+        way: &WalkPath,
+        cycles: &mut Cycles,
+    ) {
         for level in self.pass(va, way, cycles) {
             *cycles += memory.read(self.place, level, MachineAddr(way.entry_addr(level, va).0));
         }
@@ -80,7 +86,7 @@ impl Iterator for Levels {
 }
 
 /// The walker, see the module's text.
-pub(super) struct Native<'a, U>(Table<'a, U>);
+pub(super) struct Native<'a, U>(WalkedTable<'a, U>);
 
 impl<'a, M: MachineShape> Walker<'a, M> for Native<'a, M::Upper<'a>> {
     #[inline(always)]
@@ -91,7 +97,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Native<'a, M::Upper<'a>> {
             return None;
         }
         let upper = M::upper(mmu_caches.cache(core, space.layer));
-        Table::new(layers, space, upper, 0).map(Self)
+        WalkedTable::new(layers, space, upper, 0).map(Self)
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Walks of a guest on a host: each guest-physical address is walked for in the host's table.
 
 use super::machine::MachineShape;
-use super::native::Table;
+use super::native::WalkedTable;
 use super::walker::{References, WalkMemory, Walker, WalkerParts, hint_tags};
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
@@ -10,18 +10,18 @@ use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::CoreCaches;
 use pagelab_tables::mmu_cache::{Asid, Pass};
-use pagelab_tables::page_table::Way;
+use pagelab_tables::page_table::WalkPath;
 use pagelab_trace::Access;
 use pagelab_translate::counters::{WALK_LEVELS, WalkCounts};
 use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb, UnitLookUp};
 
 /// The walker, see the module's text.
 pub(super) struct Nested<'a, U> {
-    guest: Table<'a, U>,
-    host: Table<'a, U>,
+    guest: WalkedTable<'a, U>,
+    host: WalkedTable<'a, U>,
     /// By level of the guest's table: the last table that a walk read, and the host's way to it. The upper tables
     /// seldom change, and the host's ways do not change during the loop.
-    tables: [Option<(PhysAddr, Way)>; WALK_LEVELS],
+    tables: [Option<(PhysAddr, WalkPath)>; WALK_LEVELS],
     nested_tlb: Option<&'a mut Counted<NestedTlb>>,
     guest_tlb: Option<&'a mut Counted<GuestTlb>>,
     guest_asid: Asid,
@@ -32,7 +32,7 @@ impl<'a, U> Nested<'a, U> {
     /// Finds the host's ways to the tables that a walk of the guest may read; false if one of them needs the general
     /// code.
     #[inline(always)]
-    fn find_tables(&mut self, guest: &Way, va: VirtAddr) -> bool {
+    fn find_tables(&mut self, guest: &WalkPath, va: VirtAddr) -> bool {
         for level in guest.leaf..=guest.root {
             let table = guest.entry_addr(level, va).align_down(FRAME_BYTES);
             let held = &mut self.tables[usize::from(level) % WALK_LEVELS];
@@ -54,7 +54,7 @@ impl<'a, U: Pass> Nested<'a, U> {
         &mut self,
         memory: &mut WalkMemory<C>,
         addr: PhysAddr,
-        way: &Way,
+        way: &WalkPath,
         write: bool,
         cycles: &mut Cycles,
     ) -> Translation {
@@ -90,8 +90,8 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         }
         let [upper, host_upper] = mmu_caches.pair_mut(core, space.layer, host.layer)?;
         Some(Self {
-            guest: Table::new(layers, space, M::upper(upper), 0)?,
-            host: Table::new(layers, host, M::upper(host_upper), 1)?,
+            guest: WalkedTable::new(layers, space, M::upper(upper), 0)?,
+            host: WalkedTable::new(layers, host, M::upper(host_upper), 1)?,
             tables: [None; WALK_LEVELS],
             nested_tlb,
             guest_tlb,

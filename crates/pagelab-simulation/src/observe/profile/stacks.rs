@@ -104,7 +104,7 @@ struct Block {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Memory {
+struct ProcessMemory {
     blocks: BTreeMap<u64, Block>,
     mappings: BTreeMap<u64, Block>,
 }
@@ -113,7 +113,7 @@ fn holder(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<usize> {
     blocks.range(..=address).next_back().filter(|(_, block)| address < block.end).map(|(_, block)| block.site)
 }
 
-impl Memory {
+impl ProcessMemory {
     /// Removes a range from the mappings.
     fn unmap(&mut self, addr: u64, len: u64) {
         let end = addr.saturating_add(len);
@@ -147,7 +147,7 @@ pub(super) struct Stacks {
     /// Call stacks by source.
     call_stacks: Vec<Option<Arc<CallStacks>>>,
     costs: FxHashMap<(ProcessId, u32, u64), (Instruction, Cost)>,
-    memory: FxHashMap<ProcessId, Memory>,
+    memory: FxHashMap<ProcessId, ProcessMemory>,
     sites: Vec<Site>,
     site_of: FxHashMap<(&'static str, u32, u32), usize>,
     /// Costs of accesses outside blocks, by the site of the memory and the context of the access.

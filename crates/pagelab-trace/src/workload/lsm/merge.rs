@@ -8,7 +8,7 @@ use super::super::{
 use super::{
     levels::{Levels, Picked},
     memtable::Memtable,
-    table::{Content, Format, Reader, Record, Table},
+    table::{Content, Reader, Record, Table, TableFormat},
 };
 use crate::{Access, AccessKind, Batch, Event, EventKind, ProcessIx, ThreadIx};
 
@@ -49,7 +49,7 @@ struct Builder {
 /// Creates and deletes tables.
 pub(super) struct Files {
     pub slots: Slots,
-    pub format: Format,
+    pub format: TableFormat,
     /// Number of records of a table that a compaction writes.
     per_table: u64,
     /// Number of the next table.
@@ -61,7 +61,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub fn new(values: &Values, slots: Slots, format: Format, per_table: u64) -> Self {
+    pub fn new(values: &Values, slots: Slots, format: TableFormat, per_table: u64) -> Self {
         let site = |number| Site::new(FIRST_SITE + number, 64, values.gap());
         Self {
             slots,

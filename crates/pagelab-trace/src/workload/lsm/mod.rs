@@ -23,7 +23,7 @@ use crate::{Access, AccessKind, Batch, ThreadIx, TraceError, quantity::format_by
 use levels::{Levels, loaded, shape};
 use memtable::Memtable;
 use merge::{Actions, Compaction, Files, Flush, file_name};
-use table::{Content, Format, Reader, Record, Table};
+use table::{Content, Reader, Record, Table, TableFormat};
 
 /// Models: an embedded store such as RocksDB that reads and writes its files through mappings. Writes go to a log and
 /// to a memtable, a skip list in anonymous memory. A full memtable becomes a sorted table of level 0. Four of these are
@@ -118,7 +118,7 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
 
 fn store(values: &Values) -> Result<(Layout, Requests, Lsm), TraceError> {
     let requests = Requests::new(values)?;
-    let format = Format::new(values.number("value"), values.number("bloom"));
+    let format = TableFormat::new(values.number("value"), values.number("bloom"));
     let memtable_bytes = values.number("memtable");
     let least = 16 * Memtable::node_bytes(format.entry);
     if memtable_bytes < least {

@@ -92,7 +92,7 @@ pub(super) struct Table {
 
 /// Layout of a table's file.
 #[derive(Clone, Copy)]
-pub(super) struct Format {
+pub(super) struct TableFormat {
     pub value: u64,
     pub entry: u64,
     pub per_block: u64,
@@ -100,7 +100,7 @@ pub(super) struct Format {
     bloom_bits: u64,
 }
 
-impl Format {
+impl TableFormat {
     pub fn new(value: u64, bloom_bits: u64) -> Self {
         let entry = HEAD_BYTES + value;
         let per_block = BLOCK_BYTES.div_ceil(entry);
@@ -153,7 +153,7 @@ impl Format {
 
 /// Looks up keys in tables.
 pub(super) struct Reader {
-    pub format: Format,
+    pub format: TableFormat,
     false_positives: u64,
     filter: Site,
     index_restart: Site,
@@ -168,7 +168,7 @@ pub(super) struct Reader {
 const FIRST_SITE: u64 = 16;
 
 impl Reader {
-    pub fn new(values: &Values, format: Format) -> Self {
+    pub fn new(values: &Values, format: TableFormat) -> Self {
         let site = |number, bytes: u64| Site::new(FIRST_SITE + number, bytes as u16, values.gap());
         Self {
             format,
