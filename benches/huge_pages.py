@@ -168,8 +168,8 @@ def replay(folder: Path, name: str, machine: str, kernel: str) -> None:
                 set={"machine.core": both[kind], **settings},
             )
             return {
-                layout: {"stats": dict(of.stats), "windows": [dict(window) for window in of.windows]}
-                for layout, of in zip(systems, results.systems, strict=True)
+                layout: {"stats": dict(result.stats), "windows": [dict(window) for window in result.windows]}
+                for layout, result in zip(systems, results.systems, strict=True)
             }
 
         _keep(folder / f"{name}.{label}.json", stats)
@@ -253,7 +253,10 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | No
 
     def ranks(values: Sequence[float]) -> list[float]:
         # Equal values share the mean of their ranks.
-        return [sum(of < value for of in values) + (sum(of == value for of in values) - 1) / 2 for value in values]
+        return [
+            sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2
+            for value in values
+        ]
 
     first, second = ranks(one), ranks(other)
     if len(set(first)) < 2 or len(set(second)) < 2:
@@ -276,7 +279,8 @@ class Row:
 
 def row(folder: Path, name: str, mhz: float) -> Row:
     by_layout = {
-        of["layout"]: of["runs"] for of in json.loads((folder / f"{name}.measured.json").read_text())["layouts"]
+        entry["layout"]: entry["runs"]
+        for entry in json.loads((folder / f"{name}.measured.json").read_text())["layouts"]
     }
     stretches = pagelab.trace_info(folder / f"{name}.trace")["meta"]["stretches"]
     recorded = sum(stretches[f"{part}_instructions"] for part in ("measured", "warming", "skipped"))
@@ -288,9 +292,9 @@ def row(folder: Path, name: str, mhz: float) -> Row:
     }
     replayed = {}
     for label in _REPLAYS:
-        of = json.loads((folder / f"{name}.{label}.json").read_text())
-        cycles = whole_cycles(of["4k"]["stats"], of["4k"]["windows"], recorded)
-        replayed[label] = (cycles / recorded, replayed_gain(of, recorded))
+        layouts = json.loads((folder / f"{name}.{label}.json").read_text())
+        cycles = whole_cycles(layouts["4k"]["stats"], layouts["4k"]["windows"], recorded)
+        replayed[label] = (cycles / recorded, replayed_gain(layouts, recorded))
     return Row(
         name,
         instructions,
@@ -303,15 +307,15 @@ def row(folder: Path, name: str, mhz: float) -> Row:
 
 def summary(rows: Sequence[Row]) -> list[str]:
     """How often each way is near, compared with predicting no gain at all, and whether the order of programs holds."""
-    gains = [of.gain for of in rows]
+    gains = [row.gain for row in rows]
     nothing = sum(gain.within(Gain(0.0, None)) for gain in gains)
     lines = [f"no gain predicted: within {100 * _NEAR_POINTS:.0f} points for {nothing} of {len(rows)}"]
     for label in _REPLAYS:
-        predicted = [of.replayed[label] for of in rows]
+        predicted = [row.replayed[label] for row in rows]
         near = sum(gain.within(other) for (_, gain), other in zip(predicted, gains, strict=True))
         cycles = sum(
-            abs(own / of.cycles_per_instruction - 1) <= _NEAR_CYCLES
-            for (own, _), of in zip(predicted, rows, strict=True)
+            abs(own / row.cycles_per_instruction - 1) <= _NEAR_CYCLES
+            for (own, _), row in zip(predicted, rows, strict=True)
         )
         order = rank_correlation([gain.value for _, gain in predicted], [gain.value for gain in gains])
         lines.append(
@@ -326,15 +330,15 @@ def table(rows: Sequence[Row]) -> str:
     head = ["program", "G instr.", "by", "CPI", *_REPLAYS, "gain %", *_REPLAYS]
     cells = [
         [
-            of.name,
-            f"{of.instructions / 1e9:.2f}",
-            of.counted_by,
-            f"{of.cycles_per_instruction:.2f}",
-            *(f"{cycles:.2f}" for cycles, _ in of.replayed.values()),
-            str(of.gain),
-            *(str(gain) for _, gain in of.replayed.values()),
+            row.name,
+            f"{row.instructions / 1e9:.2f}",
+            row.counted_by,
+            f"{row.cycles_per_instruction:.2f}",
+            *(f"{cycles:.2f}" for cycles, _ in row.replayed.values()),
+            str(row.gain),
+            *(str(gain) for _, gain in row.replayed.values()),
         ]
-        for of in rows
+        for row in rows
     ]
     lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells)]
     return "\n".join([*lines, "", *summary(rows)])
@@ -351,7 +355,9 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     make_inputs(folder)
-    chosen = {name: of for name, of in commands(folder).items() if name in (arguments.only or commands(folder))}
+    chosen = {
+        name: command for name, command in commands(folder).items() if name in (arguments.only or commands(folder))
+    }
     for step in arguments.steps:
         if step == "table":
             mhz = tomllib.loads(Path(arguments.machine).read_text())["frequency_mhz"]

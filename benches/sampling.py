@@ -83,8 +83,8 @@ class Row:
 
 def row(name: str, whole: float, samples: Sequence[Figure]) -> Row:
     """What the samples' figures are worth."""
-    errors = [of.value / whole - 1 for of in samples]
-    held = sum(abs(of.value - whole) <= (of.half_width or 0) for of in samples)
+    errors = [sample.value / whole - 1 for sample in samples]
+    held = sum(abs(sample.value - whole) <= (sample.half_width or 0) for sample in samples)
     close = sum(abs(error) <= CLOSE for error in errors)
     return Row(name, whole, close, held, statistics.mean(errors), max(errors, key=abs))
 
@@ -113,7 +113,7 @@ def print_times(source: str, sample: str | bool) -> None:
         )
         for core, settings in CORES.items():
             ways = ((source, None), (source, sample), (str(saved), None))
-            turns = [[seconds(of, windows, settings) for of, windows in ways] for _ in range(TURNS)]
+            turns = [[seconds(path, windows, settings) for path, windows in ways] for _ in range(TURNS)]
             whole, sampled, replayed = (statistics.median(turn[way] for turn in turns) for way in range(3))
             print(
                 f"{core} core: {whole:.2f} s whole, {sampled:.2f} s sampled ({whole / sampled:.1f} times), "
@@ -135,8 +135,8 @@ def print_errors(source: str, sample: str | bool, seeds: int) -> None:
     whole = pagelab.run(source, max_accesses=LIMIT)["radix"]
     found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in range(1, seeds + 1)]
     exact = all(
-        of.stats[f"program.fault.{kind}.count"] == whole.stats[f"fault.{kind}.count"]
-        for of in found
+        result.stats[f"program.fault.{kind}.count"] == whole.stats[f"fault.{kind}.count"]
+        for result in found
         for kind in ("minor", "major")
     )
     first = found[0].sample
@@ -146,9 +146,9 @@ def print_errors(source: str, sample: str | bool, seeds: int) -> None:
         f"every={first.every:,} length={first.length:,} warm={first.warm:,}; faults {'exact' if exact else 'NOT EXACT'}"
     )
     print(f"{'':42}{'whole':>10}{'±5 %':>6}{'held':>6}{'mean error':>12}{'largest':>10}")
-    by_seed = [{of.name: of for of in result.figures()} for result in found]
-    for of in figures([whole.stats]):
-        each = row(of.name, of.value, [by_name[of.name] for by_name in by_seed])
+    by_seed = [{figure.name: figure for figure in result.figures()} for result in found]
+    for figure in figures([whole.stats]):
+        each = row(figure.name, figure.value, [by_name[figure.name] for by_name in by_seed])
         print(
             f"{each.name:42}{each.whole:10.4g}{each.close:6}{each.held:6}"
             f"{100 * each.mean_error:+11.1f}%{100 * each.largest_error:+9.1f}%"

@@ -114,8 +114,8 @@ def measure_trace(folder: Path, runs: int, accesses: int) -> None:
     costs: dict[bool, list[Cost]] = {True: [], False: []}
     for number in range(runs):
         for dependencies in (True, False)[:: -1 if number % 2 else 1]:
-            of = trace if dependencies else folder / "without.trace"
-            costs[dependencies].append(record(of, program, accesses, dependencies))
+            output = trace if dependencies else folder / "without.trace"
+            costs[dependencies].append(record(output, program, accesses, dependencies))
     recorded = _engine.drain(str(trace), accesses)
     told, untold = (cheapest(taken) for taken in costs.values())
 
@@ -162,7 +162,7 @@ class Cost:
 
 def cheapest(costs: list[Cost]) -> Cost:
     """The least of each."""
-    return Cost(min(of.wall for of in costs), min(of.cpu for of in costs), min(of.size for of in costs))
+    return Cost(min(cost.wall for cost in costs), min(cost.cpu for cost in costs), min(cost.size for cost in costs))
 
 
 def record(trace: Path, program: list[str], accesses: int, dependencies: bool) -> Cost:
@@ -183,7 +183,8 @@ def measure_curves(runs: int, accesses: int) -> None:
     table = Table("", *(f"{title} M/s" for title in SAMPLES), title="Miss-ratio curves", title_justify="left")
     for workload in CURVES:
         table.add_row(
-            workload, *(millions(best(runs, partial(curves, workload, of, accesses))) for of in SAMPLES.values())
+            workload,
+            *(millions(best(runs, partial(curves, workload, sample, accesses))) for sample in SAMPLES.values()),
         )
     print_table(table)
 

@@ -107,11 +107,11 @@ def letters(rows: list[list[int]], limit: int) -> int:
     """How many connected dark regions there are: runs of pixels, joined with those that they touch in the row above."""
     parent: list[int] = []
 
-    def root(of: int) -> int:
-        while parent[of] != of:
-            parent[of] = parent[parent[of]]
-            of = parent[of]
-        return of
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
 
     above: list[int] = []
     for row in rows:

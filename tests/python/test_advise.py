@@ -194,7 +194,7 @@ def test_translation_takes_no_less_than_remedies_save() -> None:
 
         def estimates(of: Sequence[dict[str, int]]) -> dict[str, Estimate]:
             results = [cast("SystemResult", SimpleNamespace(stats=found)) for found in of]
-            return dict(zip(("base", "huge", "elsewhere"), map(Estimate.of, results), strict=True))
+            return dict(zip(("base", "huge", "elsewhere"), map(Estimate.from_result, results), strict=True))
 
         both = Estimates(estimates(stats), estimates([in_order] * 3))
         return [*walk_shares(both), *paging_shares(both)]
@@ -493,7 +493,7 @@ def test_windows_tell_of_the_whole_program(program: Path, tmp_path: Path, pagela
 def test_a_program_that_was_ended_has_no_length(program: Path, tmp_path: Path) -> None:
     package.record([program, "still", "0"], tmp_path / "ended.trace", max_accesses=10_000)
     package.record([program, "sparse", "0"], tmp_path / "whole.trace")
-    ended, whole = (Subject.of(str(tmp_path / f"{name}.trace")) for name in ("ended", "whole"))
+    ended, whole = (Subject.from_source(str(tmp_path / f"{name}.trace")) for name in ("ended", "whole"))
     assert not ended.length.known
     assert whole.length.known
     assert whole.name == "program sparse 0"

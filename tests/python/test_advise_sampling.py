@@ -42,7 +42,7 @@ def _window(cycles: int, *, translation: int = 0, fault: int = 0) -> dict[str, i
 def test_time_of_faults_is_known_outside_of_windows_and_other_time_is_estimated() -> None:
     windows = [_window(300, translation=50, fault=100), _window(100, translation=10)]
     result = _result(windows, {"cycles.fault": 5000, "cycles.kernel": 70, "fault.minor.count": 9})
-    estimate = Estimate.of(result, Length(2000))
+    estimate = Estimate.from_result(result, Length(2000))
     # Ten times as many instructions as the windows have: 300 cycles of these are of no fault.
     assert estimate.times == 10
     assert estimate.busy == 10 * 300 + 5000 + 70
@@ -53,7 +53,7 @@ def test_time_of_faults_is_known_outside_of_windows_and_other_time_is_estimated(
 
 def test_what_was_replayed_as_a_whole_is_taken_as_it_is() -> None:
     stats = {"instructions": 100, "cycles": 1000, "cycles.idle": 100, "cycles.fault": 300, "cycles.translation": 50}
-    estimate = Estimate.of(cast("SystemResult", SimpleNamespace(stats=stats, windows=())), Length(100))
+    estimate = Estimate.from_result(cast("SystemResult", SimpleNamespace(stats=stats, windows=())), Length(100))
     assert (estimate.busy, estimate.fault, estimate.translation, estimate.times) == (900, 300, 50, 1)
     assert estimate.half_width([], 0.5) == 0
 
@@ -61,7 +61,7 @@ def test_what_was_replayed_as_a_whole_is_taken_as_it_is() -> None:
 def test_intervals_hold_what_windows_differ_by() -> None:
     def half_width(cycles: list[int], saved: list[int]) -> float:
         windows = [_window(of) for of in cycles]
-        estimate = Estimate.of(_result(windows, {"fault.minor.count": 0}), Length(100 * len(cycles)))
+        estimate = Estimate.from_result(_result(windows, {"fault.minor.count": 0}), Length(100 * len(cycles)))
         return estimate.half_width(saved, sum(saved) / sum(cycles))
 
     # All windows save a tenth of their time: that is certain.

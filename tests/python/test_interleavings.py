@@ -65,12 +65,12 @@ def test_a_result_says_whether_it_is_of_one_order() -> None:
 
 
 def test_spread() -> None:
-    of = Spread.of([10, 12, 14])
+    of = Spread.from_values([10, 12, 14])
     assert (of.mean, of.least, of.most) == (12, 10, 14)
     # Student's t for two degrees of freedom is 4.303, and the deviation is 2.
     assert of.interval == pytest.approx((12 - 4.303 * 2 / 3**0.5, 12 + 4.303 * 2 / 3**0.5))
     # 2.042 for thirty.
     values = [0.0, 1.0] * 15 + [0.5]
     deviation = (30 * 0.25 / 30) ** 0.5
-    half = Spread.of(values).interval[1] - Spread.of(values).mean
+    half = Spread.from_values(values).interval[1] - Spread.from_values(values).mean
     assert half == pytest.approx(2.042 * deviation / 31**0.5, rel=1e-3)

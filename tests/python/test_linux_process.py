@@ -199,7 +199,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     (tmp_path / "log").write_text("")
     assert process.last_lines(tmp_path / "log") == f"no space is left for {tmp_path}; it says nothing"
-    work = Workshop.of(layout(), tmp_path / "work", lambda _: None)
+    work = Workshop.from_layout(layout(), tmp_path / "work", lambda _: None)
     work.work.mkdir()
     with pytest.raises(Exception, match=r"has 0\.0 GB free, and the kernel's source takes 1\.7 GB; make room"):
         source.unpack(layout().series(), work.work, print)

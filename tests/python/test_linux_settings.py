@@ -182,7 +182,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setattr(trace, "initramfs", lambda *_: tmp_path / "initramfs")
     monkeypatch.setattr(trace, "plugin", lambda *_: Path("plugin.so"))
     (tmp_path / "work").mkdir()
-    return Workshop.of(layout(), tmp_path / "work", lambda _: None)
+    return Workshop.from_layout(layout(), tmp_path / "work", lambda _: None)
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_setting_is_carried_out_around_the_workloads(
     workshop: Workshop, did: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = [bench.Setting("one", "plain"), bench.Setting("two", "patched", ["write,a,1"], ["read,b"], ["tsc=x"])]
-    tracer = trace.Tracer.of(workshop, 5, settings)
+    tracer = trace.Tracer.from_workshop(workshop, 5, settings)
     assert did == ["build plain", "build patched"]
     asked = []
     (workshop.work / ".trace.killed.0").mkdir()

@@ -140,7 +140,7 @@ def test_images_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_only_what_a_compiler_reads_makes_another_kernel(folder: Layout, tmp_path: Path) -> None:
-    workshop = Workshop.of(folder, tmp_path / "work", lambda _: None)
+    workshop = Workshop.from_layout(folder, tmp_path / "work", lambda _: None)
 
     def key() -> str:
         return workshop.key(folder.series(), Variant())
@@ -173,7 +173,7 @@ def test_kernels_are_there_before_the_first_run(
     monkeypatch.setattr(suite, "run", boot)
     both = replace(RUN, kernels=("plain", "patched"))
     wanted = suite.cases([both], [], has_changes=True, debug=False, quick=False)
-    verdicts = suite.carry_out(Workshop.of(folder, tmp_path / "work", lambda _: None), wanted)
+    verdicts = suite.carry_out(Workshop.from_layout(folder, tmp_path / "work", lambda _: None), wanted)
     assert did == ["build plain", "build patched", "run", "run"]
     assert not any(verdict.problems for verdict in verdicts)
 

@@ -459,12 +459,12 @@ def test_a_heap_is_no_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_intervals_are_students() -> None:
-    figure = Figure.of([10.0, 12.0, 17.0])
+    figure = Figure.from_values([10.0, 12.0, 17.0])
     assert figure.median == 12
     assert figure.mean == 13
     # 4.303 √(13/3)
     assert figure.half_interval == pytest.approx(8.957, abs=0.001)
-    assert Figure.of([3.0]).half_interval is None
+    assert Figure.from_values([3.0]).half_interval is None
 
 
 def test_only_results_of_measure_are_read(tmp_path: Path) -> None:

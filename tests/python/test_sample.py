@@ -73,7 +73,7 @@ def test_a_saved_sample_is_a_trace_that_says_what_it_is(pagelab: Pagelab, tmp_pa
     done = package.save_sample(_GUPS, tmp_path / "c.trace", sample=_WINDOWS, max_accesses="100K")
     assert (done.read, done.stretches.windows) == (100_000, len(package.run(done.path)["radix"].windows))
     # How long the program is nobody knows then.
-    lengths = [Length.of(package.trace_info(path)) for path in (tmp_path / "gups.trace", done.path)]
+    lengths = [Length.from_info(package.trace_info(path)) for path in (tmp_path / "gups.trace", done.path)]
     assert [length.known for length in lengths] == [True, False]
     assert lengths[1].instructions == done.stretches.program_instructions
     assert lengths[1].of_replayed(10) is None

@@ -71,7 +71,7 @@ class Workshop:
     say: Say
 
     @classmethod
-    def of(cls, layout: Layout, work: Path, say: Say, jobs: int | None = None) -> "Workshop":
+    def from_layout(cls, layout: Layout, work: Path, say: Say, jobs: int | None = None) -> "Workshop":
         """Checks what can be checked beforehand.
 
         Raises:

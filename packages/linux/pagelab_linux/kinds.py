@@ -61,11 +61,11 @@ def _cost(kind: str, points: Mapping[int, Measured]) -> KindCost:
     instructions, per_page = dict.fromkeys(_AFTER_WALK, 0.0), dict.fromkeys(_AFTER_WALK, 0)
     executed = [stage for stage in _AFTER_WALK if any(stage in each.stages for each in points.values())]
     for stage in executed:
-        of = _COUNTED_WITH.get((kind, stage), stage)
+        counted_as = _COUNTED_WITH.get((kind, stage), stage)
         low, high = (net(points[number], stage) for number in (fewest, most))
         if most > fewest:
-            per_page[of] += max(round((high - low) / (most - fewest)), 0)
-        instructions[of] += high
+            per_page[counted_as] += max(round((high - low) / (most - fewest)), 0)
+        instructions[counted_as] += high
     beyond = most - 1 if most > fewest else 0
     counted = [stage for stage in _AFTER_WALK if (kind, stage) not in _COUNTED_WITH and stage in executed]
     return KindCost(

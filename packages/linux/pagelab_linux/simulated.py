@@ -45,10 +45,10 @@ class Simulated:
     def lines(self, stage: str) -> dict[str, float]:
         """Per fault, by where they were found; those of other cores' caches are of the L3."""
 
-        def of(place: str) -> int:
+        def lines(place: str) -> int:
             return self.values[f"fault.stage.{stage}.lines.{place}"]
 
-        counts = {place: of(place) + (of("remote") if place == "l3" else 0) for place in FOUND}
+        counts = {place: lines(place) + (lines("remote") if place == "l3" else 0) for place in FOUND}
         return {place: number / (self.faults or 1) for place, number in counts.items()}
 
     def all_lines(self) -> dict[str, float]:

@@ -65,7 +65,7 @@ class Spread:
     p90: float
 
     @classmethod
-    def of(cls, values: Sequence[int]) -> "Spread":
+    def from_values(cls, values: Sequence[int]) -> "Spread":
         low, high = np.percentile(values, [10, 90])
         return cls(float(np.mean(values)), float(low), float(high))
 
@@ -166,7 +166,7 @@ class Tracer:
     """Kernels by whether they are plain"""
 
     @classmethod
-    def of(cls, workshop: Workshop, levels: int, settings: Sequence[Setting] = ()) -> "Tracer":
+    def from_workshop(cls, workshop: Workshop, levels: int, settings: Sequence[Setting] = ()) -> "Tracer":
         """Builds all that the settings need.
 
         Raises:
@@ -246,7 +246,7 @@ def measure(
         LinuxError: something cannot be built or run, or the counts contradict each other.
     """
     setting = Setting(image.variant.name, image.variant.name, before, after)
-    return Tracer.of(workshop, levels).run(image, setting, wanted, most)
+    return Tracer.from_workshop(workshop, levels).run(image, setting, wanted, most)
 
 
 def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[Step], records: Records) -> Trace:
@@ -324,4 +324,4 @@ def _measured(
 
 
 def _spreads(counts: Sequence[tuple[int, ...]]) -> dict[str, Spread]:
-    return {key: Spread.of(values) for key, values in zip(COUNTS, zip(*counts, strict=True), strict=True)}
+    return {key: Spread.from_values(values) for key, values in zip(COUNTS, zip(*counts, strict=True), strict=True)}

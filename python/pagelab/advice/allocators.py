@@ -87,7 +87,7 @@ class Memory:
         self._trace = trace
         self._mappings = _mappings(trace) if trace else []
         self._heaps = _heaps(trace) if trace else []
-        self._code = [of for of in self._mappings if of.file and of.protection & _EXECUTABLE]
+        self._code = [mapping for mapping in self._mappings if mapping.file and mapping.protection & _EXECUTABLE]
 
     def owners(self, row: Mapping[str, Any]) -> list[Owner]:
         """The owner of the memory in a row of a profile's regions; small mappings among others do not count."""
@@ -100,14 +100,17 @@ class Memory:
         if row["kind"] == "heap":
             return [_heap_owner(files)]
         made = [
-            of
-            for of in self._mappings
-            if of.file is None and of.process == row["process"] and of.start < row["end"] and of.end > row["start"]
+            mapping
+            for mapping in self._mappings
+            if mapping.file is None
+            and mapping.process == row["process"]
+            and mapping.start < row["end"]
+            and mapping.end > row["start"]
         ]
         sizes: dict[Owner, int] = {}
-        for of in made:
-            owner = Owner.GLIBC if self._is_mallocs(of) else other or Owner.PROGRAM
-            sizes[owner] = sizes.get(owner, 0) + min(of.end, row["end"]) - max(of.start, row["start"])
+        for mapping in made:
+            owner = Owner.GLIBC if self._is_mallocs(mapping) else other or Owner.PROGRAM
+            sizes[owner] = sizes.get(owner, 0) + min(mapping.end, row["end"]) - max(mapping.start, row["start"])
         least = _LEAST_OF_REGION * sum(sizes.values())
         return [owner for owner, size in sizes.items() if size >= least] or [Owner.UNKNOWN]
 
@@ -121,26 +124,26 @@ class Memory:
 
     def _files(self, process: int) -> list[str]:
         """Names of the files whose code a process has mapped."""
-        return [Path(of.file).name for of in self._code if of.process == process and of.file]
+        return [Path(mapping.file).name for mapping in self._code if mapping.process == process and mapping.file]
 
-    def _is_mallocs(self, of: Mapped) -> bool:
+    def _is_mallocs(self, mapping: Mapped) -> bool:
         libc = [
             range(code.start, code.end)
             for code in self._code
-            if code.process == of.process and Path(code.file or "").name == _LIBC
+            if code.process == mapping.process and Path(code.file or "").name == _LIBC
         ]
-        arena = -(-of.start // _ARENA_BYTES) * _ARENA_BYTES
-        heads = [range(of.start, of.start + 16), range(arena, arena + _HEAD_BYTES)]
+        arena = -(-mapping.start // _ARENA_BYTES) * _ARENA_BYTES
+        heads = [range(mapping.start, mapping.start + 16), range(arena, arena + _HEAD_BYTES)]
         return bool(libc) and any(
             any(store.address in head for head in heads) and any(store.instruction in code for code in libc)
-            for store in self._stores(of)
+            for store in self._stores(mapping)
         )
 
-    def _stores(self, of: Mapped) -> Sequence[Store]:
+    def _stores(self, mapping: Mapped) -> Sequence[Store]:
         import polars as pl
 
-        accesses = pl.scan_parquet(f"{self._trace}/accesses-*.parquet").slice(of.position, _SOON)
-        within = (pl.col("kind") == 1) & (pl.col("size") == 8) & pl.col("vaddr").is_between(of.start, of.end)
+        accesses = pl.scan_parquet(f"{self._trace}/accesses-*.parquet").slice(mapping.position, _SOON)
+        within = (pl.col("kind") == 1) & (pl.col("size") == 8) & pl.col("vaddr").is_between(mapping.start, mapping.end)
         rows = accesses.filter(within).select("vaddr", "pc").collect().rows()
         return [Store(address, instruction) for address, instruction in rows]
 
@@ -165,9 +168,9 @@ def owners_of(mappings: Iterable[Helped], memory: Memory) -> list[Owner]:
     """The owners of memory that huge pages help, each once; owners with nearly no gain are omitted."""
     found = [
         owner
-        for of in mappings
-        if of.row["kind"] != "file" and of.of_gain >= _LEAST_OF_GAIN
-        for owner in memory.owners(of.row)
+        for helped in mappings
+        if helped.row["kind"] != "file" and helped.of_gain >= _LEAST_OF_GAIN
+        for owner in memory.owners(helped.row)
     ]
     return list(dict.fromkeys(found))
 

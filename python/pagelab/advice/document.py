@@ -27,8 +27,8 @@ def document_of(advice: Advice, checked: Checked | Unchecked | None = None) -> d
         "remedies": [_gain(gain, worth_it=gain in advice.worth_it) for gain in advice.remedies],
         "changes": [_gain(gain, worth_it=gain.is_worth_it) for gain in advice.changes],
         "mappings": [
-            {key: value for key, value in of.row.items() if key != "walks_by_part"} | {"of_gain": of.of_gain}
-            for of in advice.mappings
+            {key: value for key, value in mapping.row.items() if key != "walks_by_part"} | {"of_gain": mapping.of_gain}
+            for mapping in advice.mappings
         ],
         "measured": _measured(advice, checked) if isinstance(checked, Checked) else None,
         "not_checked": checked.why if isinstance(checked, Unchecked) else None,

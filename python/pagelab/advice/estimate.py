@@ -42,7 +42,7 @@ class Estimate:
     windows: Sequence[Window] = ()
 
     @classmethod
-    def of(cls, result: SystemResult, length: Length = WHOLE) -> "Estimate":
+    def from_result(cls, result: SystemResult, length: Length = WHOLE) -> "Estimate":
         """Of the replayed accesses; for windows, of the program until its trace ends."""
         stats = result.stats
         if not is_sampled(stats):
@@ -73,7 +73,7 @@ class Estimate:
             return 0.0
         left = [part - share * window.busy for part, window in zip(parts, self.windows, strict=True)]
         each = sum(left) / max(sum(window.instructions for window in self.windows), 1)
-        squares = sum((of - each * window.instructions) ** 2 for of, window in zip(left, self.windows, strict=True))
+        squares = sum((part - each * window.instructions) ** 2 for part, window in zip(left, self.windows, strict=True))
         error = self.times * math.sqrt(squares * count / (count - 1)) / self.busy
         return students_t(count - 1) * error
 

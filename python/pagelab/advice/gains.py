@@ -195,11 +195,17 @@ class Estimates:
     in_order: Mapping[str, Estimate]
 
     @classmethod
-    def of(cls, trials: Trials, length: Length = WHOLE) -> "Estimates":
+    def from_trials(cls, trials: Trials, length: Length = WHOLE) -> "Estimates":
         """From all replays."""
         return cls(
-            {key: Estimate.of(of, length) for key, of in zip(trials.keys, trials.window.systems, strict=True)},
-            {key: Estimate.of(of, length) for key, of in zip(trials.keys, trials.in_order.systems, strict=True)},
+            {
+                key: Estimate.from_result(result, length)
+                for key, result in zip(trials.keys, trials.window.systems, strict=True)
+            },
+            {
+                key: Estimate.from_result(result, length)
+                for key, result in zip(trials.keys, trials.in_order.systems, strict=True)
+            },
         )
 
     @property
@@ -223,7 +229,7 @@ def _has_huge_pages(base: SystemResult) -> bool:
 
 def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
     """Judges the replays of the program `name`."""
-    estimates = Estimates.of(trials, length)
+    estimates = Estimates.from_trials(trials, length)
     base = trials.window.systems[0]
     hertz = base.config["machine"]["frequency_mhz"] * 1e6
     seconds, estimated = busy_cycles(base.stats) / hertz, estimates.bases[0].busy / hertz
@@ -237,7 +243,7 @@ def advice_of(name: str, trials: Trials, length: Length = WHOLE) -> Advice:
         trials=trials,
         paging=Bar.around(paging_shares(estimates)),
         walks=Bar.around(walk_shares(estimates)),
-        faults=Bar.around([share(of.fault, of.busy) for of in estimates.bases]),
+        faults=Bar.around([share(estimate.fault, estimate.busy) for estimate in estimates.bases]),
         replayed_paging=Bar.around(_replayed_shares(trials)),
         walk_count=round(times * base.stats.get("walk.count", 0)),
         fault_count=program_faults(base.stats) if is_sampled(base.stats) else faults(base.stats),
@@ -276,14 +282,14 @@ def walk_shares(estimates: Estimates) -> list[float]:
     trial with the least translation, page faults excluded.
     """
     window, in_order = estimates.bases
-    others = [of for key, of in estimates.window.items() if key in REMEDIES or key == "tlb"]
+    others = [estimate for key, estimate in estimates.window.items() if key in REMEDIES or key == "tlb"]
     spared = [share((window.busy - window.fault) - (other.busy - other.fault), window.busy) for other in others]
     return [max(share(window.translation, window.busy), *spared), share(in_order.translation, in_order.busy)]
 
 
 def paging_shares(estimates: Estimates) -> list[float]:
     """The share of translation and page faults together."""
-    faults_ = [share(of.fault, of.busy) for of in estimates.bases]
+    faults_ = [share(estimate.fault, estimate.busy) for estimate in estimates.bases]
     return [sum(parts) for parts in zip(walk_shares(estimates), faults_, strict=True)]
 
 
@@ -295,9 +301,12 @@ def _saved(estimates: Estimates, before: str, after: str) -> tuple[list[float], 
         1 - share(other_window.busy, window.busy),
         share(in_order.paging - other_in_order.paging, in_order.busy),
     ]
-    overlapped = [of.busy - other.busy for of, other in zip(window.windows, other_window.windows, strict=True)]
+    overlapped = [
+        window_part.busy - other.busy for window_part, other in zip(window.windows, other_window.windows, strict=True)
+    ]
     waited = [
-        of.translation - other.translation for of, other in zip(in_order.windows, other_in_order.windows, strict=True)
+        order_part.translation - other.translation
+        for order_part, other in zip(in_order.windows, other_in_order.windows, strict=True)
     ]
     return gains, [window.half_width(overlapped, gains[0]), in_order.half_width(waited, gains[1])]
 
@@ -314,7 +323,7 @@ def _gain(trials: Trials, estimates: Estimates, key: str, program_seconds: float
         others, their_half_widths = _saved(estimates, before_there, after_there)
         gains, half_widths = gains + others, half_widths + their_half_widths
     saved = Bar.of_gains(gains, half_widths)
-    before, after = (_made_ready(trials, of) for of in ("base", key))
+    before, after = (_made_ready(trials, tried) for tried in ("base", key))
     return Gain(
         key=key,
         saved=saved,
@@ -334,10 +343,10 @@ def _made_ready(trials: Trials, key: str) -> int:
 def _mappings(trials: Trials, times: float) -> list[Helped]:
     """Regions with the paging cycles that huge pages save there."""
     key = _most_huge(trials)
-    rows, huge = (_regions(trials, of, times) for of in ("base", key))
+    rows, huge = (_regions(trials, tried, times) for tried in ("base", key))
     in_steps = key == "malloc-huge"
     saved = [(row, paging_cost(row) - _cost_within(huge, row)) for row in rows if _can_be_huge(row, in_steps=in_steps)]
-    helped = sorted(((row, cycles) for row, cycles in saved if cycles > 0), key=lambda of: -of[1])
+    helped = sorted(((row, cycles) for row, cycles in saved if cycles > 0), key=lambda pair: -pair[1])
     whole = sum(cycles for _, cycles in helped)
     return [Helped(row, cycles / whole) for row, cycles in helped]
 

@@ -35,7 +35,7 @@ def sampled(
     output = folder / f"{Path(subject.source).stem}-sample.trace"
     instructions = int(part * subject.recorded_instructions)
     save_default_sample(subject.source, output, instructions, machine, max_accesses=max_accesses, progress=progress)
-    length = Length.of(trace_info(output))
+    length = Length.from_info(trace_info(output))
     return replace(
         subject,
         source=str(output),

@@ -33,7 +33,7 @@ class Subject:
     """The same."""
 
     @classmethod
-    def of(cls, source: str) -> "Subject":
+    def from_source(cls, source: str) -> "Subject":
         """The subject for a trace, or for a workload's spec.
 
         Raises:
@@ -50,7 +50,7 @@ class Subject:
             name=_name(source, meta),
             cpu_model=host.get("cpu_model"),
             virtualised=host.get("virtualised"),
-            length=Length.of(info),
+            length=Length.from_info(info),
             tells_dependencies=bool(meta.get("dependencies")),
             is_whole=not meta.get("stretches"),
             accesses=info["accesses"],

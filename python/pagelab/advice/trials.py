@@ -239,7 +239,9 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
     fitting = {}
     for key, system in tried.items():
         own, overrides = (system, {}) if isinstance(system, str) else system
-        ends = [f"{of.rpartition('.')[2]}={value if isinstance(value, str) else ''}" for of, value in overrides.items()]
+        ends = [
+            f"{path.rpartition('.')[2]}={value if isinstance(value, str) else ''}" for path, value in overrides.items()
+        ]
         if own == name and all(end in settings for end in ends):
             fitting[key] = len(ends)
     return max(fitting, key=lambda key: fitting[key])

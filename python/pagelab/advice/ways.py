@@ -47,7 +47,7 @@ def ways(
 
 
 def _to_huge_pages(mappings: Iterable[Helped], owners: Sequence[Owner]) -> list[str]:
-    files = [str(of.row.get("file")) for of in mappings if of.row["kind"] == "file"]
+    files = [str(mapping.row.get("file")) for mapping in mappings if mapping.row["kind"] == "file"]
     found = [way for owner in Owner if owner in owners for way in _BY_OWNER[owner]]
     if any(file.startswith(_IN_SHARED_MEMORY) for file in files):
         found.append("shared memory, as root: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")

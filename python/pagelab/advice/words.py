@@ -202,7 +202,7 @@ def _payers(advice: Advice) -> list[Part]:
     profile = advice.profile
     rows = profile["regions"]["rows"]
     whole = sum(paging_cost(row) for row in rows) + paging_cost(profile["regions"]["others_cost"])
-    gains = {_mapping(of.row): of.of_gain for of in advice.mappings}
+    gains = {_mapping(mapping.row): mapping.of_gain for mapping in advice.mappings}
     shown = [row for row in rows if share(paging_cost(row), whole) >= _SMALL_PART][:_MOST_ROWS]
     titles = ("memory", "from", "size", "touched", "walks", "faults", "of paging", "of the saving")
     memory = [

@@ -75,9 +75,9 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> str:
     The number of a call's calls is that of its contexts: recordings do not say how often it was made.
     """
     functions = _functions(stacks)
-    order = [metric, *(of for of in _MEANINGS if of != metric)]
+    order = [metric, *(event for event in _MEANINGS if event != metric)]
     lines = ["# callgrind format", "version: 1", "creator: pagelab", f"cmd: {_one_line(comment)}", "positions: line"]
-    lines += [f"event: {of} : {_MEANINGS[of]}" for of in order]
+    lines += [f"event: {event} : {_MEANINGS[event]}" for event in order]
     lines.append(f"events: {' '.join(order)}")
     whole = total(stack.cost for stack in stacks)
     lines.append(f"summary: {_counts(whole, order)}")
@@ -171,4 +171,4 @@ def _one_line(text: str) -> str:
 
 
 def _counts(cost: Cost, order: Sequence[str]) -> str:
-    return " ".join(str(cost.get(of)) for of in order)
+    return " ".join(str(cost.get(event)) for event in order)

@@ -42,7 +42,7 @@ def render(stacks: Sequence[Stack], metric: str, comment: str) -> bytes:
         writer.add_sample_type(name, unit)
     for stack in stacks:
         sizes = (stack.count, stack.bytes) if of_memory else ()
-        values = (*(stack.cost.get(of) for of in _UNITS), *sizes)
+        values = (*(stack.cost.get(unit) for unit in _UNITS), *sizes)
         if any(values):
             writer.add_sample(stack, values)
     writer.finish(comment, metric)

@@ -20,7 +20,7 @@ class Length:
     """False if it was ended before its end, so that nobody knows."""
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> "Length":
+    def from_info(cls, info: Mapping[str, Any]) -> "Length":
         """From what `trace_info` says of a trace."""
         meta = info["meta"]
         known = info["complete"] and not any(note.startswith(_STOPPED) for note in meta["notes"])

@@ -146,12 +146,12 @@ def command(
         with ExitStack() as stack:
             trace = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-"))) / "program.trace"
             found = _record(trace, program, stretches, stdout, chosen, kept=keep is not None)
-            advised = _advise(found.subject(Subject.of(str(trace))), chosen)
+            advised = _advise(found.subject(Subject.from_source(str(trace))), chosen)
         if checked:
             found = _checked(program, repeat or _REPEAT, found, quiet=quiet)
     else:
         of_programs = stretches is not None or checked or keep is not None or stdout is not None
-        advised = _advise(Subject.of(_source(program, of_programs=of_programs)), chosen)
+        advised = _advise(Subject.from_source(_source(program, of_programs=of_programs)), chosen)
     advice, subject, trials = advised.advice, advised.subject, advised.advice.trials
     circumstances = Circumstances(
         interrupted=found.interrupted,
@@ -206,9 +206,9 @@ class _Found:
     interrupted: bool = False
     measured: "Checked | Unchecked | None" = None
 
-    def subject(self, of: "Subject") -> "Subject":
+    def subject(self, subject: "Subject") -> "Subject":
         """What is known about a recorded program; if it was interrupted, its length is not."""
-        return replace(of, length=replace(of.length, known=False)) if self.interrupted else of
+        return replace(subject, length=replace(subject.length, known=False)) if self.interrupted else subject
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -229,12 +229,12 @@ def _record(
     recorded = record_to(
         trace, program, Bounds(chosen.max_accesses), stretches=stretches, quiet=chosen.quiet, stdout=stdout, name=name
     )
-    of = recorded.recording
+    recording = recorded.recording
     if recorded.interrupted:
-        if not of.accesses:
+        if not recording.accesses:
             raise KeyboardInterrupt
         warn("interrupted: the advice covers what the program did so far; press Ctrl-C again to stop")
-    return _Found(of.status, recorded.interrupted)
+    return _Found(recording.status, recorded.interrupted)
 
 
 def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> _Found:

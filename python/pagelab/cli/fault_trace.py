@@ -50,11 +50,19 @@ def head_table(faults: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("ns", "core", "process", "thread", "address", "access", "ns taken"):
         table.add_column(column, justify="left" if column == "access" else "right", no_wrap=True)
-    for of in faults:
-        access = of["access"] or "unknown"
-        notes = ("mapped", of["present"]), ("by the kernel", of["by_kernel"])
+    for fault in faults:
+        access = fault["access"] or "unknown"
+        notes = ("mapped", fault["present"]), ("by the kernel", fault["by_kernel"])
         access += "".join(f", {note}" for note, holds in notes if holds)
-        taken = "" if of["latency_ns"] is None else str(of["latency_ns"])
-        cells = (of["time_ns"], of["core"], of["process"], of["thread"], f"{of['address']:#x}", access, taken)
+        taken = "" if fault["latency_ns"] is None else str(fault["latency_ns"])
+        cells = (
+            fault["time_ns"],
+            fault["core"],
+            fault["process"],
+            fault["thread"],
+            f"{fault['address']:#x}",
+            access,
+            taken,
+        )
         table.add_row(*map(str, cells))
     return table

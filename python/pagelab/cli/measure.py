@@ -132,7 +132,7 @@ def _show(measured: Measurement) -> None:
     if measured.counters_missing:
         print(f"counters: {measured.counters_missing}")
     if measured.walk_cycles_from == "replay":
-        machines = dict.fromkeys(of.replay.machine for of in measured.layouts if of.replay)
+        machines = dict.fromkeys(layout.replay.machine for layout in measured.layouts if layout.replay)
         print(f"walk cycles: of replays on {', '.join(machines)}{'' if measured.replay_machine else _NO_OTHER}")
     print()
     print_table(_table(measured))
@@ -145,25 +145,25 @@ def _table(measured: Measurement) -> Table:
     table.add_column("layout")
     titles = ["huge", "of", "CPU s", "95 %", "user", "system", "wall", "faults"]
     counted = "cycles_user" in measured.layouts[0].runs[0].counters
-    titles += ["cycles"] * counted + ["walk cycles", "TLB misses"] * any(of.replay for of in measured.layouts)
+    titles += ["cycles"] * counted + ["walk cycles", "TLB misses"] * any(layout.replay for layout in measured.layouts)
     for title in titles:
         table.add_column(title, justify="right")
     first = measured.layouts[0].figure(lambda run: run.cpu_seconds).median
-    for of in measured.layouts:
-        cpu = of.figure(lambda run: run.cpu_seconds)
-        cells = [f"{of.memory.huge_share:.0%}", size_text(of.memory.anonymous_bytes)]
+    for layout in measured.layouts:
+        cpu = layout.figure(lambda run: run.cpu_seconds)
+        cells = [f"{layout.memory.huge_share:.0%}", size_text(layout.memory.anonymous_bytes)]
         cells += [f"{cpu.median:.3f} ×{cpu.median / first:.2f}", _interval(cpu)]
-        cells += [f"{of.figure(lambda run: run.user_seconds).median:.3f}"]
-        cells += [f"{of.figure(lambda run: run.system_seconds).median:.3f}"]
-        cells += [f"{of.figure(lambda run: run.wall_seconds).median:.3f}"]
-        cells += [f"{of.figure(lambda run: run.minor_faults + run.major_faults).median:,.0f}"]
-        cells += [f"{of.figure(lambda run: run.counters.get('cycles_user', 0)).median:,.0f}"] * counted
-        table.add_row(of.layout, *cells, *_replayed(of))
+        cells += [f"{layout.figure(lambda run: run.user_seconds).median:.3f}"]
+        cells += [f"{layout.figure(lambda run: run.system_seconds).median:.3f}"]
+        cells += [f"{layout.figure(lambda run: run.wall_seconds).median:.3f}"]
+        cells += [f"{layout.figure(lambda run: run.minor_faults + run.major_faults).median:,.0f}"]
+        cells += [f"{layout.figure(lambda run: run.counters.get('cycles_user', 0)).median:,.0f}"] * counted
+        table.add_row(layout.layout, *cells, *_replayed(layout))
     return table
 
 
-def _replayed(of: Measured) -> tuple[str, ...]:
-    return (f"{of.replay.walk_cycles:,}", f"{of.replay.tlb_misses:,}") if of.replay else ()
+def _replayed(measured: Measured) -> tuple[str, ...]:
+    return (f"{measured.replay.walk_cycles:,}", f"{measured.replay.tlb_misses:,}") if measured.replay else ()
 
 
 def _interval(figure: Figure) -> str:

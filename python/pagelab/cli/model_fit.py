@@ -57,9 +57,9 @@ def command(
     for name, why in models.refused.items():
         print(f"not {name}: {why}")
     shared = models.no_best
-    for of in models.models:
-        if of.objection and of.objection != shared:
-            print(f"excluded, {of.fitted.name}: {of.objection}")
+    for assessed in models.models:
+        if assessed.objection and assessed.objection != shared:
+            print(f"excluded, {assessed.fitted.name}: {assessed.objection}")
     if models.best:
         print(f"\nbest: {models.best.fitted.name}, {models.best.fitted}")
         print(f"compared on the layouts that all models were tested on: {', '.join(models.compared_on)}")

@@ -121,12 +121,12 @@ def _show(curves: MissRatioCurves, marks: Sequence[Mark]) -> None:
     associativity = f"{curves.options['ways']} ways (estimated)" if curves.options["ways"] else "fully associative"
     print(f"misses per 1,000 {unit}; {associativity}, least recently used")
     for stream, title in STREAMS.items():
-        of = curves.of(stream)
-        if of and of[0].changes and all(curve.is_empty for curve in of):
+        stream_curves = curves.of_stream(stream)
+        if stream_curves and stream_curves[0].changes and all(curve.is_empty for curve in stream_curves):
             print(f"\n{title}: the sample contains none of its pages")
-        elif of and of[0].changes:
+        elif stream_curves and stream_curves[0].changes:
             print()
-            print_table(_table(title, of, [mark for mark in marks if mark.stream == stream], 1000 / whole))
+            print_table(_table(title, stream_curves, [mark for mark in marks if mark.stream == stream], 1000 / whole))
     if any(curve.sample_rate < 1 for curve in curves.curves):
         print("\n±: possible error of the sample; ?: unknown")
 
@@ -149,7 +149,7 @@ def _table(title: str, curves: Sequence[Curve], marks: Sequence[Mark], scale: fl
         if any(found):
             cells = (_size(curve, entries, of_lines) for curve, entries in zip(curves, found, strict=True))
             table.add_row(f"{times:,}× fewer", *cells)
-    table.add_row("no limit", *("?" if of.is_empty else _number(of.first_references * scale) for of in curves))
+    table.add_row("no limit", *("?" if curve.is_empty else _number(curve.first_references * scale) for curve in curves))
     return table
 
 

@@ -138,31 +138,31 @@ def _empty(first: str, *titles: str) -> Table:
     return table
 
 
-def _cells(of: Range, digits: int = 0) -> tuple[str, ...]:
-    return tuple(f"{value:,.{digits}f}" for value in (of.median, of.least, of.most))
+def _cells(values: Range, digits: int = 0) -> tuple[str, ...]:
+    return tuple(f"{value:,.{digits}f}" for value in (values.median, values.least, values.most))
 
 
 def _native(native: Native) -> Table:
     table = _empty("native", "median", "least", "most")
-    table.add_row("major faults", *_cells(native.of("major_faults")))
-    table.add_row("minor faults", *_cells(native.of("minor_faults")))
-    table.add_row("time in s", *_cells(native.of("seconds"), 3))
-    if native.operations is not None and native.of("seconds").least > 0:
+    table.add_row("major faults", *_cells(native.range_of("major_faults")))
+    table.add_row("minor faults", *_cells(native.range_of("minor_faults")))
+    table.add_row("time in s", *_cells(native.range_of("seconds"), 3))
+    if native.operations is not None and native.range_of("seconds").least > 0:
         table.add_row("operations per second", *_cells(_rates(native)))
-    if native.of("major_faults").least > 0:
-        each = Range.of(1e6 * run.seconds / run.major_faults for run in native.runs)
+    if native.range_of("major_faults").least > 0:
+        each = Range.from_values(1e6 * run.seconds / run.major_faults for run in native.runs)
         table.add_row("time per major fault in µs", *_cells(each, 1))
     return table
 
 
 def _rates(native: Native) -> Range:
     assert native.operations is not None
-    return Range.of(native.operations / run.seconds for run in native.runs)
+    return Range.from_values(native.operations / run.seconds for run in native.runs)
 
 
 def _beside(native: Native, systems: Sequence[Simulated]) -> Table:
     table = _empty("", "major faults", "by the unit", "both", "to native", "mean latency in µs")
-    median = native.of("major_faults").median
+    median = native.range_of("major_faults").median
     table.add_row("native", f"{median:,.0f}", "", f"{median:,.0f}", "", "")
     for system in systems:
         apart = percent_apart(system.misses, native)

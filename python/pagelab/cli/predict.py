@@ -112,8 +112,8 @@ def _show(prediction: "Prediction") -> None:
     table.add_column("model")
     for title in ("run time", "by 4k", "95 %"):
         table.add_column(title, justify="right")
-    for of in prediction.systems:
-        for number, estimate in enumerate(of.estimates):
+    for predicted in prediction.systems:
+        for number, estimate in enumerate(predicted.estimates):
             notes = ["best"] * (estimate.model == prediction.best) + ["misses alone"] * estimate.blind
             notes += ["untested"] * (not estimate.tested)
             name = f"{estimate.model} ({', '.join(notes)})" if notes else estimate.model
@@ -124,11 +124,11 @@ def _show(prediction: "Prediction") -> None:
                     f"×{estimate.cycles / prediction.base.runtime_cycles:.3f}",
                 )
                 cells[2] = "–" if estimate.half_interval is None else f"±{100 * estimate.half_interval:.1f} %"
-            table.add_row("" if number else of.system, name, *cells)
+            table.add_row("" if number else predicted.system, name, *cells)
     print_table(table)
     if prediction.best:
         print("\nbest: judged by run times relative to 4k; `pagelab model fit` judges by absolute run times")
-    if any(estimate.half_interval is None for of in prediction.systems for estimate in of.estimates):
+    if any(estimate.half_interval is None for predicted in prediction.systems for estimate in predicted.estimates):
         print("\n–: the model was tested on fewer than two layouts, or does not apply to the system")
 
 

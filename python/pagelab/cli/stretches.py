@@ -72,14 +72,16 @@ def intervals(results: Results) -> list[str | Table]:
     if not sampled:
         return []
     number, sample = len(sampled[0].windows), sampled[0].sample
-    rows = [{of.name: str(of) for of in result.figures()} for result in sampled]
+    rows = [{figure.name: str(figure) for figure in result.figures()} for result in sampled]
     for row, result in zip(rows, sampled, strict=True):
         row["faults of the whole program"] = f"{program_faults(result.stats):,}"
     parts: list[str | Table] = [
         scope(number, None if sample is None else sample.describe(number)),
         _table(sampled, rows),
     ]
-    longer = [{of.name: text for of in result.figures() if (text := _warmed_longer(of))} for result in sampled]
+    longer = [
+        {figure.name: text for figure in result.figures() if (text := _warmed_longer(figure))} for result in sampled
+    ]
     if sample is not None and any(longer):
         windows = counted(len(sample.longer), "window that is", "windows that are")
         times = sample.longer_warm // sample.warm
@@ -99,9 +101,11 @@ def _table(results: Sequence[SystemResult], columns: Sequence[Mapping[str, str]]
     return table
 
 
-def _warmed_longer(of: Figure) -> str | None:
+def _warmed_longer(figure: Figure) -> str | None:
     """The change of a figure by a longer warm-up, as a share of it."""
-    if of.longer is None or of.value == 0:
+    if figure.longer is None or figure.value == 0:
         return None
-    difference, half_width = (100 * part / of.value for part in (of.longer.difference, of.longer.half_width))
+    difference, half_width = (
+        100 * part / figure.value for part in (figure.longer.difference, figure.longer.half_width)
+    )
     return f"{digits(difference, 2, '+')} ± {digits(half_width, 2)} %"

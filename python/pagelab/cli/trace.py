@@ -299,7 +299,7 @@ def _complete(about: dict[str, Any]) -> str:
         return "no: see what is missing below"
     if not about["complete"]:
         return "no: the recording was cut off"
-    stopped = not Length.of(about).known
+    stopped = not Length.from_info(about).known
     return "yes, of a part of the program: see the notes" if stopped else "yes"
 
 

@@ -111,8 +111,8 @@ def _mappings(sides: tuple[_Side, _Side], pairs: Sequence[mappings.Pair]) -> lis
             anonymous += 1
         name, aliases = _names(pair, anonymous, ends)
         values = [
-            [Costs() if mapping is None else run[of[id(mapping)]] for run in side.costs]
-            for mapping, side, of in zip(pair, sides, numbers, strict=True)
+            [Costs() if mapping is None else run[number_of[id(mapping)]] for run in side.costs]
+            for mapping, side, number_of in zip(pair, sides, numbers, strict=True)
         ]
         sizes = [None if mapping is None else mapping.size for mapping in pair]
         places.append(Place("mapping", name, aliases, values[0], values[1], sizes[0], sizes[1]))

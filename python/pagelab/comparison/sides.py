@@ -218,21 +218,21 @@ class _Replay:
     progress: Progress | None
 
     def __call__(self, source: str) -> Results:
-        of, asked = self.options, self.asked
+        options, asked = self.options, self.asked
         results = run(
             source,
-            _with_seeds(of.systems or (asked.systems if asked else ["radix"]), of.seeds),
+            _with_seeds(options.systems or (asked.systems if asked else ["radix"]), options.seeds),
             with_=asked.with_ if asked else (),
-            machine=of.machine or (asked.machine if asked else None),
-            kernel=of.kernel or (asked.kernel if asked else None),
-            set=of.set or (asked.set if asked else ()),
-            seed=_either(of.seed, asked.seed if asked else None),
-            max_accesses=_either(of.max_accesses, asked.max_accesses if asked else None),
-            warm_up=_either(of.warm_up, asked.warm_up if asked else None),
-            profile=of.profile,
+            machine=options.machine or (asked.machine if asked else None),
+            kernel=options.kernel or (asked.kernel if asked else None),
+            set=options.set or (asked.set if asked else ()),
+            seed=_either(options.seed, asked.seed if asked else None),
+            max_accesses=_either(options.max_accesses, asked.max_accesses if asked else None),
+            warm_up=_either(options.warm_up, asked.warm_up if asked else None),
+            profile=options.profile,
             progress=self.progress,
         )
-        return name_functions(results) if of.profile else results
+        return name_functions(results) if options.profile else results
 
 
 def _either(first: int | None, second: int | None) -> int | None:

@@ -249,11 +249,11 @@ class Perf:
         recorded = [*self._options(self.event, data), "--", *plain]
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(_PROBES):
-            for of, command in zip(times, (plain, recorded), strict=True):
+            for taken, command in zip(times, (plain, recorded), strict=True):
                 run = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-                of.append(float(run.stdout))
+                taken.append(float(run.stdout))
         data.unlink(missing_ok=True)
-        without, with_perf = (statistics.median(of) for of in times)
+        without, with_perf = (statistics.median(taken) for taken in times)
         return max(round(with_perf - without), 0)
 
     def record(self, command: Sequence[str]) -> _Ended:

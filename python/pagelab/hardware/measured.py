@@ -32,7 +32,7 @@ class Figure:
     repeats: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Figure":
+    def from_values(cls, values: Sequence[float]) -> "Figure":
         lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
         return cls(lower, median, upper, len(values))
 
@@ -100,7 +100,7 @@ def parse(text: str) -> Processor:
         UsageError: the chains of instructions do not agree on the rate of the core's clock.
     """
     lines = text.splitlines()
-    chains = {name: Figure.of([float(word) for word in words]) for name, words in _chains(lines)}
+    chains = {name: Figure.from_values([float(word) for word in words]) for name, words in _chains(lines)}
     core_clock = clock.agree({name: 1 / figure.value for name, figure in chains.items()})
     # Cycles per link of the chain beside the repetitions: one, unless the core executes it at rename.
     beside_cycles = next(iter(chains.values())).value * core_clock.cycles_per_nanosecond
@@ -122,13 +122,13 @@ def parse(text: str) -> Processor:
             ]
             clocks += [cycle_ns for _, cycle_ns in pairs]
             if name == "read":
-                read = Figure.of([time for time, _ in pairs])
+                read = Figure.from_values([time for time, _ in pairs])
             else:
-                cycles[name][int(argument)] = Figure.of([time / cycle_ns for time, cycle_ns in pairs])
+                cycles[name][int(argument)] = Figure.from_values([time / cycle_ns for time, cycle_ns in pairs])
     return Processor(
         leaves,
         core_clock,
-        Figure.of(clocks),
+        Figure.from_values(clocks),
         cycles["chase"],
         cycles["pages4K"],
         cycles["pages2M"],

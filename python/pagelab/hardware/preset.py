@@ -103,7 +103,7 @@ def ensure_known(base: str) -> None:
     _engine.machine_json(base)
 
 
-def make(of: Facts, measured: Processor, base: str | None = None, name: str = NAME) -> Hardware:
+def make(facts: Facts, measured: Processor, base: str | None = None, name: str = NAME) -> Hardware:
     """The preset of a machine.
 
     Args:
@@ -113,7 +113,7 @@ def make(of: Facts, measured: Processor, base: str | None = None, name: str = NA
         ConfigError: there is no such machine.
     """
     config = run("seq:size=4KiB,passes=1", machine=base).systems[0].config["machine"]
-    draft = _Draft(of, measured, _without_nulls(config))
+    draft = _Draft(facts, measured, _without_nulls(config))
     draft.describe(name)
     draft.set_tlbs()
     draft.set_caches()
@@ -133,8 +133,8 @@ def _without_nulls(value: Any) -> Any:
 class _Draft:
     """A preset in the making."""
 
-    def __init__(self, of: Facts, measured: Processor, config: dict[str, Any]) -> None:
-        self.of, self.measured, self.base = of, measured, config["name"]
+    def __init__(self, facts: Facts, measured: Processor, config: dict[str, Any]) -> None:
+        self.facts, self.measured, self.base = facts, measured, config["name"]
         self.config = config
         self.preset = copy.deepcopy({key: value for key, value in config.items() if key not in ("origin", "core")})
         kept = f"estimated: as in {self.base}, neither stated nor measured here"
@@ -147,20 +147,20 @@ class _Draft:
         self.core = described.core(measured.leaves)
 
     def describe(self, name: str) -> None:
-        machine = self.of.machine
+        machine = self.facts.machine
         virtual = ", in a virtual machine" if machine.virtualised else ""
         core = self.core.name if self.core else "unknown core"
         mhz = round(1000 / self.measured.clock_ns.value)
         self.preset |= {
             "name": name,
             "description": f"{machine.cpu_model} ({core}){virtual}, {machine.kernel}",
-            "cores": min(self.of.cores, _MOST_CORES),
-            "threads_per_core": min(self.of.threads_per_core, _MOST_THREADS),
+            "cores": min(self.facts.cores, _MOST_CORES),
+            "threads_per_core": min(self.facts.threads_per_core, _MOST_THREADS),
             "frequency_mhz": mhz,
-            "memory_bytes": f"{self.of.memory_bytes >> 30}GiB",
+            "memory_bytes": f"{self.facts.memory_bytes >> 30}GiB",
         }
         self.origin |= {
-            "cores": f"Linux: CPUs by threads per core, {self.of.cores}; at most {_MOST_CORES} are simulated",
+            "cores": f"Linux: CPUs by threads per core, {self.facts.cores}; at most {_MOST_CORES} are simulated",
             "threads_per_core": "Linux: /sys/devices/system/cpu",
             "frequency_mhz": f"measured: chains of instructions agree on {self.measured.clock}; a cycle takes "
             f"{self.measured.clock_ns} ns",
@@ -216,7 +216,7 @@ class _Draft:
 
     def set_caches(self) -> None:
         """Geometry from Linux; latencies from chases in memory that fits one level and not the one before."""
-        caches = {cache.level: cache for cache in self.of.caches}
+        caches = {cache.level: cache for cache in self.facts.caches}
         table, chase = self.preset["cache"], self.measured.chase_cycles
         for level, cache in caches.items():
             if level <= _LAST_LEVEL:
@@ -329,7 +329,7 @@ class _Draft:
         if found is None:
             self.warnings.append(f"walks could not be measured: they are as in {self.base}")
             return
-        virtualised = self.of.machine.virtualised
+        virtualised = self.facts.machine.virtualised
         if virtualised and found.large and not found.in_pieces:
             self.warnings.append(
                 "the TLBs hold large pages whole, so the host maps this machine with large pages; replays with "

@@ -57,9 +57,9 @@ class Walks:
 
     def __str__(self) -> str:
         return "; ".join(
-            f"{what} {' and '.join(f'{cycles:.0f}' for cycles in of.values())}"
-            for what, of in (("in pages of 4K", self.small), ("within pages of 2M", self.large))
-            if of
+            f"{what} {' and '.join(f'{cycles:.0f}' for cycles in by_count.values())}"
+            for what, by_count in (("in pages of 4K", self.small), ("within pages of 2M", self.large))
+            if by_count
         )
 
 
@@ -94,7 +94,7 @@ class Fit:
     """Whether each of its walks is within half of the measured cost"""
 
 
-def measured_walks(of: Processor, entries: int = ENTRIES) -> Walks | None:
+def measured_walks(processor: Processor, entries: int = ENTRIES) -> Walks | None:
     """What walks cost on a processor with so many entries of its second-level TLB.
 
     None if its benchmarks have no chase over as many pages, or if these cost nothing. Nothing is told of large pages
@@ -103,12 +103,14 @@ def measured_walks(of: Processor, entries: int = ENTRIES) -> Walks | None:
 
     def beyond(figures: Mapping[int, Figure]) -> dict[int, float]:
         counts = [reach * entries for reach in REACHES if reach * entries in figures]
-        return {count: figures[count].value - near(of.chase_cycles, _LINE_BYTES * count).value for count in counts}
+        return {
+            count: figures[count].value - near(processor.chase_cycles, _LINE_BYTES * count).value for count in counts
+        }
 
-    small = beyond(of.small_page_cycles)
+    small = beyond(processor.small_page_cycles)
     if not small or min(small.values()) < _LEAST_CYCLES:
         return None
-    return Walks(small, beyond(of.piece_cycles) if of.huge_share == 1 else {})
+    return Walks(small, beyond(processor.piece_cycles) if processor.huge_share == 1 else {})
 
 
 def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
@@ -120,7 +122,9 @@ def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
     entries = ("l1", "l2") if "l2" in machine["cache"] else ("l1",)
     hosts, guests = ((True, False), (False, True)) if virtualised and found.in_pieces else ((True,), (False,))
     arrangements = [Arrangement(*choice) for choice in itertools.product(entries, hosts, guests)]
-    tried = [(of, simulated(machine, of, found, virtualised=virtualised)) for of in arrangements]
+    tried = [
+        (arrangement, simulated(machine, arrangement, found, virtualised=virtualised)) for arrangement in arrangements
+    ]
     best, cost = min(tried, key=lambda one: sum(math.log(ratio) ** 2 for ratio in _ratios(found, one[1])))
     is_near = all(1 / _FAR < ratio < _FAR for ratio in _ratios(found, cost))
     return Fit(best, cost, len(tried) - 1, is_near)

@@ -53,7 +53,7 @@ def fit(path: Path, name: str) -> str:
     read = max(round(alone.median) - controller, 0)
     excess = max(alone.mean - alone.median, 0)
     units = _power_of_two(4 * busy.per_second * alone.mean / 1e9)
-    deepest = max(job.depth for of in jobs.values() for job in of)
+    deepest = max(job.depth for listed in jobs.values() for job in listed)
     device = {
         "model": "drive",
         "queue_depth": max(deepest, 32),
@@ -114,7 +114,7 @@ def _read(path: Path) -> tuple[str, dict[Direction, list[Job]]]:
     jobs: dict[Direction, list[Job]] = {"read": [], "write": []}
     for entry in report["jobs"]:
         options = {**report.get("global options", {}), **entry.get("job options", {})}
-        for direction, of in jobs.items():
+        for direction, listed in jobs.items():
             try:
                 job = _job(entry, options, direction)
             except (KeyError, TypeError, ValueError) as error:
@@ -122,19 +122,23 @@ def _read(path: Path) -> tuple[str, dict[Direction, list[Job]]]:
                     f"{path}: a job of fio that cannot be understood ({type(error).__name__}: {error})"
                 ) from None
             if job:
-                of.append(job)
+                listed.append(job)
     return str(report.get("fio version", "fio")), jobs
 
 
 def _job(entry: Mapping[str, Any], options: Mapping[str, str], direction: Direction) -> Job | None:
     """The measurement, if it is of random accesses of one block; else none."""
-    of = entry[direction]
-    if not of["total_ios"] or of["io_bytes"] != of["total_ios"] * BLOCK or "rand" not in options.get("rw", ""):
+    measured = entry[direction]
+    if (
+        not measured["total_ios"]
+        or measured["io_bytes"] != measured["total_ios"] * BLOCK
+        or "rand" not in options.get("rw", "")
+    ):
         return None
-    times = of["clat_ns"]
+    times = measured["clat_ns"]
     depth = int(options.get("iodepth", 1)) * int(options.get("numjobs", 1))
     median = float(times.get("percentile", {}).get("50.000000", times["mean"]))
-    return Job(str(entry["jobname"]), depth, float(of["iops"]), float(times["mean"]), median)
+    return Job(str(entry["jobname"]), depth, float(measured["iops"]), float(times["mean"]), median)
 
 
 def _pair(path: Path, jobs: Sequence[Job], direction: Direction) -> tuple[Job, Job]:

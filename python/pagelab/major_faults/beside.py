@@ -117,7 +117,7 @@ def estimate(native: Native, systems: Sequence[Simulated]) -> Estimate | Refusal
         return Refusal(
             "the number of operations is unknown: give it with --operations, or have the program print operations=N"
         )
-    if native.of("major_faults").most == 0:
+    if native.range_of("major_faults").most == 0:
         return Refusal(
             "the native runs had no major faults: name the program's files with --cold, or give a smaller --memory"
         )
@@ -140,7 +140,7 @@ def estimate(native: Native, systems: Sequence[Simulated]) -> Estimate | Refusal
                 )
             rates.append(native.operations / left)
             gains.append(100 * (run.seconds / left - 1))
-    return Estimate(Range.of(deltas), Range.of(rates), Range.of(gains))
+    return Estimate(Range.from_values(deltas), Range.from_values(rates), Range.from_values(gains))
 
 
 def _deltas(systems: Sequence[Simulated]) -> list[float]:
@@ -156,7 +156,7 @@ def _deltas(systems: Sequence[Simulated]) -> list[float]:
 
 def percent_apart(simulated_misses: int, native: Native) -> float | None:
     """By how much simulated misses differ from the native median, in per cent; none if that is 0."""
-    median = native.of("major_faults").median
+    median = native.range_of("major_faults").median
     return 100 * (simulated_misses / median - 1) if median else None
 
 

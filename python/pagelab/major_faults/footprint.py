@@ -142,7 +142,7 @@ class FootprintPass:
         return [cycles - control for cycles in self.after_fault[at]]
 
 
-def displace(target: Target, seed: int, of: Caches) -> FootprintPass:
+def displace(target: Target, seed: int, caches: Caches) -> FootprintPass:
     """Touches pages that the page cache does not hold, between readings of working sets.
 
     Raises:
@@ -154,9 +154,9 @@ def displace(target: Target, seed: int, of: Caches) -> FootprintPass:
         "seed": seed,
         "cpu": target.cpu,
         "thread": target.thread,
-        "line_bytes": of.line,
-        "working_sets": of.working_sets,
-        "latencies_of": of.latencies_of,
+        "line_bytes": caches.line,
+        "working_sets": caches.working_sets,
+        "latencies_of": caches.latencies_of,
     }
     try:
         told = json.loads(_engine.displace_json(target.path, json.dumps(asked)))
@@ -168,7 +168,7 @@ def displace(target: Target, seed: int, of: Caches) -> FootprintPass:
     return FootprintPass(told["latencies"], lines, after, control, told["real_time"])
 
 
-def footprint(passes: Sequence[FootprintPass], of: Caches) -> Footprint:
+def footprint(passes: Sequence[FootprintPass], caches: Caches) -> Footprint:
     """The result of the passes of all runs.
 
     Raises:
@@ -182,24 +182,24 @@ def footprint(passes: Sequence[FootprintPass], of: Caches) -> Footprint:
         )
     return Footprint(
         latencies=(l1d, l2, l3),
-        l1d=_loss("L1D", of, 0, l2 - l1d, passes, furthest=l3 - l1d),
-        half_l2=_loss("half L2", of, 1, l3 - l2, passes),
-        l2=_loss("L2", of, 2, l3 - l2, passes),
+        l1d=_loss("L1D", caches, 0, l2 - l1d, passes, furthest=l3 - l1d),
+        half_l2=_loss("half L2", caches, 1, l3 - l2, passes),
+        l2=_loss("L2", caches, 2, l3 - l2, passes),
         filled=all(done.filled for done in passes),
     )
 
 
 def _loss(
-    name: str, of: Caches, at: int, beyond: float, passes: Sequence[FootprintPass], furthest: float | None = None
+    name: str, caches: Caches, at: int, beyond: float, passes: Sequence[FootprintPass], furthest: float | None = None
 ) -> Loss:
     """The loss of a working set whose lines take this many more cycles from the next cache, or from L3."""
     lines = passes[0].lines[at]
     more = [done.more(at) for done in passes]
-    cycles, lost = Spread.of(more), Spread.of([_lost(run, beyond, lines) for run in more])
+    cycles, lost = Spread.from_runs(more), Spread.from_runs([_lost(run, beyond, lines) for run in more])
     assert cycles
     assert lost
     least = None if furthest is None else _lost([cycles.median], furthest, lines)[0]
-    return Loss(name, of.working_sets[at], lines, cycles, lost, least)
+    return Loss(name, caches.working_sets[at], lines, cycles, lost, least)
 
 
 def _lost(more: Iterable[float], beyond: float, lines: int) -> list[float]:

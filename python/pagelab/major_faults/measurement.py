@@ -136,9 +136,11 @@ class Measured:
 
     def net(self, stage: str) -> Spread:
         """A stage on the drive minus the cost of recording: the end of one event and the start of another."""
-        of = self.drive.stages[stage]
-        median, lower, upper, *runs = (max(ns - self.event_ns, 0.0) for ns in (of.median, of.lower, of.upper, *of.runs))
-        return Spread(median, lower, upper, tuple(runs), of.count)
+        spread = self.drive.stages[stage]
+        median, lower, upper, *runs = (
+            max(ns - self.event_ns, 0.0) for ns in (spread.median, spread.lower, spread.upper, *spread.runs)
+        )
+        return Spread(median, lower, upper, tuple(runs), spread.count)
 
     @property
     def without_sleep(self) -> str:
@@ -207,14 +209,14 @@ def _choose_cpu(path: Path, plan: Plan, recorder: Recorder, thread: str) -> int:
     for cpu in cpus:
         target = Target(path, min(plan.faults, 500), cpu, thread)
         done, events = recorder.touch(target, cpu + 1, TRACEPOINTS)
-        of = cut(events, done.touches)
-        if sum(fault.slept for fault in of.faults) >= max(10, len(of.faults) // 20):
-            soonest[cpu] = spans([of])["wakeup"].median
+        faults = cut(events, done.touches)
+        if sum(fault.slept for fault in faults.faults) >= max(10, len(faults.faults) // 20):
+            soonest[cpu] = spans([faults])["wakeup"].median
     return min(soonest, key=lambda cpu: soonest[cpu]) if soonest else cpus[-1]
 
 
 def _ensure_whole(cuts: Sequence[Cut], plan: Plan) -> None:
-    whole = min(len(of.faults) for of in cuts)
+    whole = min(len(cut_pass.faults) for cut_pass in cuts)
     if whole < WHOLE * plan.faults:
         raise MajorFaultError(
             f"of {plan.faults:,} touches, only {whole:,} have all their events: other programs have the CPU, or the "
@@ -251,10 +253,10 @@ class _Passes:
         for count in range(len(OTHERS) + 1):
             every = count == len(OTHERS)
             done, events = self._recorder.touch(self._target, self._next(), (*AROUND_DEVICE, *OTHERS[:count]))
-            of = cut(events, done.touches, every=every)
+            cut_pass = cut(events, done.touches, every=every)
             touch.append(statistics.median(done.times))
-            beside.append(statistics.median(fault.beside for fault in of.faults) if of.faults else math.nan)
-        self.cuts.append(of)
+            beside.append(statistics.median(fault.beside for fault in cut_pass.faults) if cut_pass.faults else math.nan)
+        self.cuts.append(cut_pass)
         self._plain.append(plain.times)
         self._direct.append(self._target.touch(self._next(), direct=True).times)
         self._touch.append(touch)
@@ -272,10 +274,10 @@ class _Passes:
 
     def device(self, where: Place, done: Pass, instructions: float | None) -> Device:
         """The combined result."""
-        plain = Spread.of(self._plain)
+        plain = Spread.from_runs(self._plain)
         assert plain
         assert self._target.cpu is not None
-        faults = [fault for of in self.cuts for fault in of.faults]
+        faults = [fault for cut_pass in self.cuts for fault in cut_pass.faults]
         steps = self._steps()
         pushed_out, no_footprint = self._footprint()
         return Device(
@@ -283,15 +285,15 @@ class _Passes:
             file_system=where.file_system,
             cpu=self._target.cpu,
             real_time=done.real_time,
-            irq=next((of.irq for of in self.cuts if of.irq), ""),
+            irq=next((cut_pass.irq for cut_pass in self.cuts if cut_pass.irq), ""),
             stages=spans(self.cuts),
             plain=plain,
-            direct=Spread.of(self._direct),
+            direct=Spread.from_runs(self._direct),
             steps=steps,
             faults=len(faults),
             slept=sum(fault.slept for fault in faults),
             awake=sum(fault.awake for fault in faults),
-            incomplete=sum(of.incomplete for of in self.cuts),
+            incomplete=sum(cut_pass.incomplete for cut_pass in self.cuts),
             event_ns=_event_ns(faults, steps),
             instructions=instructions,
             footprint=pushed_out,

@@ -96,7 +96,7 @@ class Range:
     most: float
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> "Range":
+    def from_values(cls, values: Iterable[float]) -> "Range":
         every = list(values)
         return cls(statistics.median(every), min(every), max(every))
 
@@ -110,9 +110,9 @@ class Native:
     cgroup: int | None
     """Version of the cgroup; none without a limit"""
 
-    def of(self, name: str) -> Range:
+    def range_of(self, name: str) -> Range:
         """A figure of `NativeRun` over the runs."""
-        return Range.of(getattr(run, name) for run in self.runs)
+        return Range.from_values(getattr(run, name) for run in self.runs)
 
     @property
     def operations(self) -> int | None:
@@ -134,7 +134,7 @@ class Native:
             "cold": [str(path) for path in self.plan.cold],
             "counted": "requests" if self.told else "process",
             "operations": self.operations,
-            **{name: vars(self.of(name)) for name in names},
+            **{name: vars(self.range_of(name)) for name in names},
             "runs": [vars(run) for run in self.runs],
         }
 

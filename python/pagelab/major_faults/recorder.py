@@ -242,7 +242,9 @@ def ensure_tracepoints() -> None:
     events = next((Path(folder, "events") for folder in _TRACEFS if Path(folder, "events").is_dir()), None)
     if events is None:
         raise MajorFaultError(f"{_TRACEFS[0]} has no tracepoints; mount them: mount -t tracefs none {_TRACEFS[0]}")
-    missing = [of.name for of in TRACEPOINTS if not (events / of.name.replace(":", "/")).is_dir()]
+    missing = [
+        tracepoint.name for tracepoint in TRACEPOINTS if not (events / tracepoint.name.replace(":", "/")).is_dir()
+    ]
     if missing:
         raise MajorFaultError(
             f"this kernel has no tracepoint {', '.join(missing)}; it takes Linux 6.1 or later with CONFIG_FTRACE"

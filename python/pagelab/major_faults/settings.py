@@ -68,9 +68,11 @@ def settings(measured: Measured, switch_ns: float | None = None) -> list[Setting
             found.append(Setting(key.name, 0.0, None, f"none: no fault had the stage ({key.what}) on this device"))
         else:
             net = [measured.net(name) for name in stages]
-            spreads = "; ".join(f"{name} {describe(of)}" for name, of in zip(stages, net, strict=True))
-            band = (sum(of.lower for of in net), sum(of.upper for of in net))
-            found.append(Setting(key.name, sum(of.median for of in net), band, f"measured: {key.what}: {spreads}"))
+            spreads = "; ".join(f"{name} {describe(spread)}" for name, spread in zip(stages, net, strict=True))
+            band = (sum(spread.lower for spread in net), sum(spread.upper for spread in net))
+            found.append(
+                Setting(key.name, sum(spread.median for spread in net), band, f"measured: {key.what}: {spreads}")
+            )
     return found
 
 
@@ -90,9 +92,9 @@ def kibibytes(loss: Loss) -> str:
 
 def lost(loss: Loss) -> str:
     """How many of its lines a working set loses."""
-    of = loss.lost
+    spread = loss.lost
     least = "" if loss.least is None else f"; {loss.least:,.0f} if all came from L3"
-    return f"{of.median:,.0f} of {loss.lines:,} lines lost ({of.lower:,.0f} – {of.upper:,.0f}){least}"
+    return f"{spread.median:,.0f} of {loss.lines:,} lines lost ({spread.lower:,.0f} – {spread.upper:,.0f}){least}"
 
 
 def _reloading(loss: Loss) -> str:

@@ -96,7 +96,7 @@ class Spread:
     count: int
 
     @classmethod
-    def of(cls, runs: Sequence[Sequence[float]]) -> "Spread | None":
+    def from_runs(cls, runs: Sequence[Sequence[float]]) -> "Spread | None":
         """None if there is no value."""
         every = sorted(value for run in runs for value in run)
         if not every:
@@ -200,7 +200,7 @@ def _fault(events: Sequence[Event], begin: int, end: int) -> tuple[Fault, list[E
 
 def _irq(interrupts: Sequence[Sequence[Event]]) -> str:
     """The interrupt that at least half of the faults had."""
-    counts = Counter(irq for of in interrupts for irq in {event.irq for event in of})
+    counts = Counter(irq for events in interrupts for irq in {event.irq for event in events})
     for irq, count in counts.most_common(1):
         if 2 * count >= len(interrupts):
             return irq
@@ -211,8 +211,10 @@ def spans(cuts: Sequence[Cut]) -> Mapping[str, Spread]:
     """Nanoseconds of each existing stage."""
     spreads = {}
     for stage in STAGES:
-        runs = [[float(span) for fault in of.faults if (span := stage.span(fault)) is not None] for of in cuts]
-        spread = Spread.of(runs)
+        runs = [
+            [float(span) for fault in cut_pass.faults if (span := stage.span(fault)) is not None] for cut_pass in cuts
+        ]
+        spread = Spread.from_runs(runs)
         if spread is not None:
             spreads[stage.name] = spread
     return spreads

@@ -164,7 +164,7 @@ class MissRatioCurves:
         types = (pl.String, *[pl.UInt64] * (len(COLUMNS) - 1))
         return pl.DataFrame(list(self._rows()), schema=dict(zip(COLUMNS, types, strict=True)), orient="row")
 
-    def of(self, stream: str) -> list[Curve]:
+    def of_stream(self, stream: str) -> list[Curve]:
         """The curves of a stream, from the smallest page to the largest."""
         return [curve for curve in self.curves if curve.stream == stream]
 
@@ -175,7 +175,7 @@ class MissRatioCurves:
             KeyError: there is none.
         """
         size = _bytes("granule", granule)
-        for curve in self.of(stream):
+        for curve in self.of_stream(stream):
             if curve.granule_bytes == size:
                 return curve
         raise KeyError(f"no curve of {stream!r} in pages or lines of {size} bytes")

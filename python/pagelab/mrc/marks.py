@@ -37,7 +37,9 @@ def _marks(machine: dict[str, Any]) -> Iterator[Mark]:
     for stream, level, key in arrays:
         for array in machine["tlb"][key]:
             pages = array["pages"]
-            yield Mark(stream, f"{level} {'+'.join(pages)}", array["entries"], tuple(PAGE_BYTES[of] for of in pages))
+            yield Mark(
+                stream, f"{level} {'+'.join(pages)}", array["entries"], tuple(PAGE_BYTES[size] for size in pages)
+            )
     for level in ("l1", "l2", "l3"):
         if cache := machine["cache"].get(level):
             size = _engine.parse_bytes(str(cache["size_bytes"]))

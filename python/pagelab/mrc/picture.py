@@ -43,7 +43,9 @@ def draw(curves: MissRatioCurves, marks: Sequence[Mark] = (), format: str = "svg
     """
     mpl, plt = _matplotlib()
     panels = [
-        (stream, of) for stream in STREAMS if (of := curves.of(stream)) and not all(curve.is_empty for curve in of)
+        (stream, stream_curves)
+        for stream in STREAMS
+        if (stream_curves := curves.of_stream(stream)) and not all(curve.is_empty for curve in stream_curves)
     ]
     style = {"svg.hashsalt": "pagelab", "font.size": 9, "axes.edgecolor": _FAINT, "text.color": _INK}
     style |= dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), _INK)
@@ -52,8 +54,8 @@ def draw(curves: MissRatioCurves, marks: Sequence[Mark] = (), format: str = "svg
         figure, row = plt.subplots(
             1, max(1, len(panels)), figsize=(width, 4.4), layout="constrained", squeeze=False, sharey=True
         )
-        for axes, (stream, of) in zip(row[0], panels, strict=False):
-            _panel(axes, of, [mark for mark in marks if mark.stream == stream], _scale(curves))
+        for axes, (stream, stream_curves) in zip(row[0], panels, strict=False):
+            _panel(axes, stream_curves, [mark for mark in marks if mark.stream == stream], _scale(curves))
         unit = "instructions" if curves.instructions else "accesses"
         row[0][0].set_ylabel(f"misses per 1,000 {unit}")
         _legend(figure, row[0], panels)
@@ -122,7 +124,7 @@ def _line(axes: Any, curve: Curve, colour: str, end: int, scale: float) -> None:
     sizes = [entries * unit for entries in (*curve.sizes, max(end, curve.sizes[-1]))]
 
     def heights(misses: Sequence[int]) -> list[float]:
-        return [of * scale for of in (*misses, misses[-1])]
+        return [count * scale for count in (*misses, misses[-1])]
 
     axes.plot(
         sizes, heights(curve.shown), color=colour, lw=1.4, label=size_text(curve.granule_bytes), drawstyle="steps-post"

@@ -327,15 +327,15 @@ def fault_steps(samples: Sequence[Mapping[str, Any]], *, slowest: bool = False) 
         at, label = 0, _label(sample, number, slowest=slowest)
         for step in sample["steps"]:
             begin, at = at, at + step["cycles"]
-            of = f"{step['layer']}: {step['stage']}"
+            stage_label = f"{step['layer']}: {step['stage']}"
             where = _farthest(step["lines"])
             if step["cycles"]:
                 lines = _lines(step["lines"])
-                rows.append({"sample": label, "begin": begin, "end": at, "place": where, "of": of + lines})
-            if stages and (stages[-1]["sample"], stages[-1]["of"]) == (label, of):
+                rows.append({"sample": label, "begin": begin, "end": at, "place": where, "of": stage_label + lines})
+            if stages and (stages[-1]["sample"], stages[-1]["of"]) == (label, stage_label):
                 stages[-1]["end"] = at
             else:
-                stages.append({"sample": label, "begin": begin, "end": at, "stage": step["stage"], "of": of})
+                stages.append({"sample": label, "begin": begin, "end": at, "stage": step["stage"], "of": stage_label})
         if sample["cycles"] > at:
             rows.append({"sample": label, "begin": at, "end": sample["cycles"], "place": "rest", "of": "–"})
     for row in (*rows, *stages):

@@ -207,7 +207,7 @@ def _chapter(run: Results, lead: Lead | None) -> Chapter:
         over_time=_over_time(run.systems),
         distributions=_distributions(profiled),
         inside=inside,
-        has_steps=any(of.timelines for of in inside),
+        has_steps=any(inner.timelines for inner in inside),
         tables=_comparison_tables(run.systems),
         systems=run.systems,
         differences=settings.differences(run.systems),
@@ -223,7 +223,7 @@ def _sampled(results: Sequence[SystemResult]) -> Sampled | None:
     sampled = [result for result in results if is_sampled(result.stats)]
     if not sampled:
         return None
-    columns = [{of.name: str(of) for of in result.figures()} for result in sampled]
+    columns = [{figure.name: str(figure) for figure in result.figures()} for result in sampled]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [(name, [column.get(name, "–") for column in columns]) for name in names]
     rows.append(("faults of the whole program", [f"{program_faults(result.stats):,}" for result in sampled]))

@@ -22,10 +22,10 @@ def estimates(results: Sequence[SystemResult]) -> list[tuple[str, str]]:
     """Keys whose origin says that they are estimated, and what it says."""
     found: dict[str, str] = {}
     for result in results:
-        for part, of in result.config.items():
-            if not isinstance(of, Mapping):
+        for part, keys in result.config.items():
+            if not isinstance(keys, Mapping):
                 continue
-            for key, text in of.get("origin", {}).items():
+            for key, text in keys.get("origin", {}).items():
                 if str(text).startswith("estimate"):
                     found.setdefault(f"{part}.{key}", str(text))
     return sorted(found.items())

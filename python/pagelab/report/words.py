@@ -102,7 +102,7 @@ def _change(first: SystemResult, other: SystemResult) -> str:
     for words, name in (("walks", "walk.count"), ("cycles of translation", "cycles.translation")):
         parts.append(f"{words} {_from_to(first.stats.get(name, 0), other.stats.get(name, 0))}")
     parts.append(f"page faults {_from_to(faults(first.stats), faults(other.stats))}")
-    cycles = [share(of.stats.get("cycles.fault", 0), faults(of.stats)) for of in (first, other)]
+    cycles = [share(result.stats.get("cycles.fault", 0), faults(result.stats)) for result in (first, other)]
     if all(cycles):
         parts.append(f"cycles per fault {_from_to(*cycles)}")
     text = "; ".join(parts)
@@ -131,11 +131,11 @@ def orders(run: Results) -> list[str]:
     sentences = []
     for result in run.systems:
         if result.orders:
-            of = spreads(result.orders)["busy cycles"]
-            low, high = of.interval
+            spread = spreads(result.orders)["busy cycles"]
+            low, high = spread.interval
             sentences.append(
-                f"{result.label}: in {len(result.orders)} orders of the threads, busy cycles are {short(of.mean)} on "
-                f"average, from {short(of.least)} to {short(of.most)}; the mean of all orders is between "
+                f"{result.label}: in {len(result.orders)} orders of the threads, busy cycles are {short(spread.mean)} "
+                f"on average, from {short(spread.least)} to {short(spread.most)}; the mean of all orders is between "
                 f"{short(max(low, 0.0))} and {short(high)} with a confidence of 95 %. Everything else on this page is "
                 "for the recorded order."
             )

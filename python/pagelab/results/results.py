@@ -133,7 +133,7 @@ class Results:
                     },
                     profile=entry.get("profile"),
                     warnings=tuple(entry["warnings"]),
-                    sample=Sample.of(entry["sample"]) if "sample" in entry else None,
+                    sample=Sample.from_dict(entry["sample"]) if "sample" in entry else None,
                 )
             )
 

@@ -29,7 +29,7 @@ class Spread:
     """The 95 % confidence interval of the mean of all orders"""
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def from_values(cls, values: Sequence[float]) -> "Spread":
         """Of two values at least."""
         count = len(values)
         mean = math.fsum(values) / count
@@ -51,7 +51,7 @@ FIGURES: dict[str, Callable[[Mapping[str, int]], int]] = {
 
 def spreads(orders: Sequence[Mapping[str, int]]) -> dict[str, Spread]:
     """The headline figures in several orders."""
-    return {name: Spread.of([value(stats) for stats in orders]) for name, value in FIGURES.items()}
+    return {name: Spread.from_values([value(stats) for stats in orders]) for name, value in FIGURES.items()}
 
 
 def spread_table(systems: Sequence[tuple[str, Sequence[Mapping[str, int]]]]) -> Table:
@@ -71,9 +71,9 @@ def spread_table(systems: Sequence[tuple[str, Sequence[Mapping[str, int]]]]) -> 
         table.add_column(heading, justify="right", no_wrap=True)
     for label, orders in systems:
         table.add_row(label)
-        for name, of in spreads(orders).items():
-            low, high = of.interval
-            share = f" (±{100 * (high - of.mean) / of.mean:.1f} %)" if of.mean else ""
+        for name, spread in spreads(orders).items():
+            low, high = spread.interval
+            share = f" (±{100 * (high - spread.mean) / spread.mean:.1f} %)" if spread.mean else ""
             interval = f"{short(max(low, 0.0))} to {short(high)}{share}"
-            table.add_row(f"  {name}", short(of.mean), short(of.least), short(of.most), interval)
+            table.add_row(f"  {name}", short(spread.mean), short(spread.least), short(spread.most), interval)
     return table

@@ -348,26 +348,26 @@ def _engines(names: Sequence[str]) -> Iterator[Section]:
         dict.fromkeys(match[1] for name in names if (match := re.match(r"layer\.(.+?)\.fault_engine\.", name)))
     )
     for layer in layers:
-        of = f"layer.{layer}{_ENGINE}"
-        mapped = [f"{of}{name}" for name in ("mapped", "hits", "huge.hits")]
-        left = [f"{of}{name}" for name in ("empty", "misses", "huge.misses", "failed", "gone", "raced")]
+        prefix = f"layer.{layer}{_ENGINE}"
+        mapped = [f"{prefix}{name}" for name in ("mapped", "hits", "huge.hits")]
+        left = [f"{prefix}{name}" for name in ("empty", "misses", "huge.misses", "failed", "gone", "raced")]
         accounted = ("kpted.pages", "accounted", "huge.accounted", "accounted_by_calls", "huge.accounted_by_calls")
-        cycles = [f"{of}{name}" for name in ("latency.cycles", "mapped.cycles")]
+        cycles = [f"{prefix}{name}" for name in ("latency.cycles", "mapped.cycles")]
         yield Section(
             "Fault engine" if len(layers) == 1 else f"Fault engine, {layer}",
             [
                 Row("pages mapped", _sum_of(mapped), short, ratio=True),
                 Row("  cycles each", _mean(cycles, mapped), _decimal, ratio=True),
-                Row("  50 % at most", _sum_of([f"{of}latency.p50", f"{of}mapped.p50"]), short),
-                _count("  95 % at most", f"{of}mapped.p95"),
-                Row("  99 % at most", _sum_of([f"{of}latency.p99", f"{of}mapped.p99"]), short),
-                _count("  waited for a register", f"{of}full"),
-                _count("joined another miss", f"{of}joined"),
+                Row("  50 % at most", _sum_of([f"{prefix}latency.p50", f"{prefix}mapped.p50"]), short),
+                _count("  95 % at most", f"{prefix}mapped.p95"),
+                Row("  99 % at most", _sum_of([f"{prefix}latency.p99", f"{prefix}mapped.p99"]), short),
+                _count("  waited for a register", f"{prefix}full"),
+                _count("joined another miss", f"{prefix}joined"),
                 Row("left to the kernel", _sum_of(left), short, ratio=True),
                 Row("  no page ready", _sum_of(left[:3]), short),
-                _count("  read failed", f"{of}failed"),
+                _count("  read failed", f"{prefix}failed"),
                 Row("  entry had changed", _sum_of(left[4:]), short),
-                Row("pages accounted for", _sum_of([f"{of}{name}" for name in accounted]), short),
+                Row("pages accounted for", _sum_of([f"{prefix}{name}" for name in accounted]), short),
             ],
         )
 
@@ -378,7 +378,9 @@ def _stages_by_layer(systems: Sequence[Stats]) -> Iterator[Section]:
         faults = f"layer.{layer}.fault.count"
         stages = [f"layer.{layer}.fault.stage.{stage}.cycles" for stage in STAGES]
         rows = [Row("all stages", _share_of(stages, faults), _decimal, ratio=True)]
-        rows += [Row(f"  {stage}", _per(of, faults), _decimal) for stage, of in zip(STAGES, stages, strict=True)]
+        rows += [
+            Row(f"  {stage}", _per(cycles, faults), _decimal) for stage, cycles in zip(STAGES, stages, strict=True)
+        ]
         yield Section(f"Cycles per fault, {layer}", rows)
 
 
@@ -408,8 +410,8 @@ def _mean(parts: Sequence[str], wholes: Sequence[str]) -> Value:
     part, whole = _sum_of(parts), _sum_of(wholes)
 
     def value(stats: Stats) -> float | None:
-        count, of = part(stats), whole(stats)
-        return count / of if count is not None and of else None
+        count, divisor = part(stats), whole(stats)
+        return count / divisor if count is not None and divisor else None
 
     return value
 

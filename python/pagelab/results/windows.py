@@ -35,7 +35,7 @@ class Sample:
     """Numbers of the windows that are warmed up for longer."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Sample":
+    def from_dict(cls, values: Mapping[str, Any]) -> "Sample":
         """From results."""
         return cls(**{**values, "longer": tuple(values["longer"])})
 
@@ -73,7 +73,7 @@ class Figure:
             return f"{digits(self.value, 4)} ± 0"
         # Both are rounded to the second digit of the error.
         places = 1 - math.floor(math.log10(self.half_width))
-        value, half = (f"{round(of, places):,.{max(places, 0)}f}" for of in (self.value, self.half_width))
+        value, half = (f"{round(number, places):,.{max(places, 0)}f}" for number in (self.value, self.half_width))
         return f"{value} ± {half}"
 
 

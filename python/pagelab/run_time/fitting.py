@@ -127,17 +127,17 @@ class Models:
             "compared_on": self.compared_on,
             "models": [
                 {
-                    "name": of.fitted.name,
-                    "form": of.form,
-                    "formula": str(of.fitted),
-                    "terms": [asdict(term) for term in of.fitted.terms],
-                    "objection": of.objection,
-                    "errors": dict(of.errors),
-                    "errors_from_4k": dict(of.errors_from_4k),
-                    "largest_error": of.largest,
-                    "geometric_mean_error": of.geometric_mean,
+                    "name": assessed.fitted.name,
+                    "form": assessed.form,
+                    "formula": str(assessed.fitted),
+                    "terms": [asdict(term) for term in assessed.fitted.terms],
+                    "objection": assessed.objection,
+                    "errors": dict(assessed.errors),
+                    "errors_from_4k": dict(assessed.errors_from_4k),
+                    "largest_error": assessed.largest,
+                    "geometric_mean_error": assessed.geometric_mean,
                 }
-                for of in self.models
+                for assessed in self.models
             ],
             "refused": dict(self.refused),
             "points": asdict(self.points),
@@ -232,13 +232,13 @@ def _of_document(document: Mapping[str, Any]) -> Models:
         raise KeyError("models")
     models = [
         Assessed(
-            Fitted(of["name"], [Term(**term) for term in of["terms"]]),
-            of["form"],
-            of["errors"],
-            of["errors_from_4k"],
-            of["objection"],
+            Fitted(entry["name"], [Term(**term) for term in entry["terms"]]),
+            entry["form"],
+            entry["errors"],
+            entry["errors_from_4k"],
+            entry["objection"],
         )
-        for of in document["models"]
+        for entry in document["models"]
     ]
     return Models(
         Points(**{**points, "points": [Point(**point) for point in points["points"]]}), models, document["refused"]

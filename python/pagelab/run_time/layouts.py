@@ -124,29 +124,29 @@ def parse(text: str) -> Layout:
             return Layout("host", touched=False)
     values: dict[str, Any] = {}
     for part in name.split(","):
-        of, equals, value = part.partition("=")
+        area, equals, value = part.partition("=")
         if part.lower() in ("4k", "thp", "host"):
             raise UsageError(f"--layout {text}: {part} stands alone; for several layouts, --layout 4k --layout thp")
-        if not equals or of not in ("heap", "mmap"):
+        if not equals or area not in ("heap", "mmap"):
             raise UsageError(f"--layout {text}: {part!r} is no part of a layout; give {_FORMS}")
-        if f"{of}_permille" in values:
-            raise UsageError(f"--layout {text}: {of} is given twice")
-        values |= _part(text, of, value)
+        if f"{area}_permille" in values:
+            raise UsageError(f"--layout {text}: {area} is given twice")
+        values |= _part(text, area, value)
     return Layout(name, **values)
 
 
-def _part(text: str, of: str, value: str) -> Mapping[str, int]:
+def _part(text: str, area: str, value: str) -> Mapping[str, int]:
     if share := re.fullmatch(r"(\d+(?:\.\d)?)%", value):
         permille = round(10 * float(share[1]))
         if permille > 1000:
-            raise UsageError(f"--layout {text}: {value} is more than all of the {of}; give 0% to 100%")
-        return {f"{of}_permille": permille}
+            raise UsageError(f"--layout {text}: {value} is more than all of the {area}; give 0% to 100%")
+        return {f"{area}_permille": permille}
     begin, dash, end = value.partition("-")
-    if not dash or of != "heap":
+    if not dash or area != "heap":
         wanted = "a share with one decimal at most, such as 25% or 12.5%"
-        if of == "heap":
+        if area == "heap":
             wanted += ", or a window such as 0-64MiB"
-        raise UsageError(f"--layout {text}: {of}={value}: give {wanted}")
+        raise UsageError(f"--layout {text}: {area}={value}: give {wanted}")
     try:
         first, last = (_engine.parse_bytes(word) for word in (begin, end))
     except UsageError as error:

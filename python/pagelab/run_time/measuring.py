@@ -54,7 +54,7 @@ class Figure:
     """Half the 95 % interval of the mean; none for a single run."""
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Figure":
+    def from_values(cls, values: Sequence[float]) -> "Figure":
         mean = statistics.fmean(values)
         half = None
         if len(values) > 1:
@@ -77,7 +77,7 @@ class Measured:
     replay: Replay | None
 
     def figure(self, value: Callable[[Run], float]) -> Figure:
-        return Figure.of([value(run) for run in self.runs])
+        return Figure.from_values([value(run) for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     measured = [
         Measured(layout.name, memories[layout.name], runs[layout.name], shown.get(layout.name)) for layout in layouts
     ]
-    counted = all("load_walk_cycles" in run.counters for of in measured for run in of.runs)
+    counted = all("load_walk_cycles" in run.counters for layout in measured for run in layout.runs)
     return Measurement(
         command=list(command),
         machine=machine,
@@ -253,7 +253,7 @@ def _check_ending(run: Run, layout: Layout, plan: Plan) -> None:
 
 def _status(code: int) -> str:
     """An exit status as in a shell, with the signal that ended the program."""
-    names = {128 + of.value: of.name for of in signal.Signals}
+    names = {128 + number.value: number.name for number in signal.Signals}
     return f"status {code} ({names[code]})" if code in names else f"status {code}"
 
 
@@ -343,19 +343,21 @@ def _warnings(
         warnings.append(
             f"{machine.load:.1f} programs ran here in the last minute, on {machine.cpus} CPUs: times are noisy"
         )
-    for of, layout in zip(measured, layouts, strict=True):
-        cpu = of.figure(lambda run: run.cpu_seconds)
+    for result, layout in zip(measured, layouts, strict=True):
+        cpu = result.figure(lambda run: run.cpu_seconds)
         if cpu.relative is not None and cpu.relative > NOISY:
-            warnings.append(f"{of.layout}: CPU time is known to ±{cpu.relative:.0%} only; use more runs (--repeat)")
-        if of.memory.without_library and layout.touched and not layout.small:
-            warnings.append(f"{of.layout}: {of.memory.without_library} processes did not load the library of layouts")
-        if layout.whole and of.memory.huge_share < _MOSTLY_HUGE:
+            warnings.append(f"{result.layout}: CPU time is known to ±{cpu.relative:.0%} only; use more runs (--repeat)")
+        if result.memory.without_library and layout.touched and not layout.small:
             warnings.append(
-                f"{of.layout}: {of.memory.huge_share:.0%} of the memory became huge: the rest is in mappings below "
-                "2 MiB, in stacks, of programs without the library, or no huge page was free"
+                f"{result.layout}: {result.memory.without_library} processes did not load the library of layouts"
+            )
+        if layout.whole and result.memory.huge_share < _MOSTLY_HUGE:
+            warnings.append(
+                f"{result.layout}: {result.memory.huge_share:.0%} of the memory became huge: the rest is in mappings "
+                "below 2 MiB, in stacks, of programs without the library, or no huge page was free"
             )
     warnings += replay_warnings(measured)
-    shortest = min(of.figure(lambda run: run.wall_seconds).median for of in measured)
+    shortest = min(result.figure(lambda run: run.wall_seconds).median for result in measured)
     if shortest < _SHORT_SECONDS:
         warnings.append(f"a run takes {shortest:.2g} s, part of which is start-up: give the program more work")
     return warnings
@@ -363,12 +365,12 @@ def _warnings(
 
 def replay_warnings(measured: Sequence[Measured]) -> list[str]:
     """Warnings about the replays, with the layouts unless they are for all."""
-    replayed = [of for of in measured if of.replay]
+    replayed = [result for result in measured if result.replay]
     layouts: dict[str, list[str]] = {}
-    for of in replayed:
-        for warning in of.replay.warnings if of.replay else ():
-            layouts.setdefault(warning, []).append(of.layout)
-    return [text if len(of) == len(replayed) else f"{', '.join(of)}: {text}" for text, of in layouts.items()]
+    for result in replayed:
+        for warning in result.replay.warnings if result.replay else ():
+            layouts.setdefault(warning, []).append(result.layout)
+    return [text if len(names) == len(replayed) else f"{', '.join(names)}: {text}" for text, names in layouts.items()]
 
 
 def load(path: Path) -> Measurement:
@@ -393,11 +395,11 @@ def _of_document(document: Mapping[str, Any]) -> Measurement:
     fields = {key: value for key, value in document.items() if key not in ("kind", "pagelab")}
     layouts = [
         Measured(
-            of["layout"],
-            Memory(**of["memory"]),
-            [_run(run) for run in of["runs"]],
-            None if of["replay"] is None else Replay(**of["replay"]),
+            entry["layout"],
+            Memory(**entry["memory"]),
+            [_run(run) for run in entry["runs"]],
+            None if entry["replay"] is None else Replay(**entry["replay"]),
         )
-        for of in fields.pop("layouts")
+        for entry in fields.pop("layouts")
     ]
     return Measurement(machine=host.Machine(**fields.pop("machine")), layouts=layouts, **fields)

@@ -122,8 +122,8 @@ def _at(points: Sequence[Point], layout: str) -> Point:
     return found
 
 
-def _line(slope: float, of: str, intercept: float) -> list[Term]:
-    return [Term(slope, {of: 1}), Term(intercept, {})]
+def _line(slope: float, input_name: str, intercept: float) -> list[Term]:
+    return [Term(slope, {input_name: 1}), Term(intercept, {})]
 
 
 def _cycles_per_miss(point: Point) -> float:

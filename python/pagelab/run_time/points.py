@@ -140,18 +140,20 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
     if measured.walk_cycles_from is None:
         raise UsageError(f"{path}: it has no walk cycles; measure with --replay or --trace")
     counted = measured.walk_cycles_from == "counters"
-    for of in measured.layouts:
-        point = _counted(of, time) if counted else _replayed(of, time)
+    for layout in measured.layouts:
+        point = _counted(layout, time) if counted else _replayed(layout, time)
         if point:
             points.append(point)
         else:
-            notes.append(f"{of.layout} is left out: its walk cycles are unknown")
+            notes.append(f"{layout.layout} is left out: its walk cycles are unknown")
     if not counted:
         notes += [OF_REPLAYS, *replay_warnings(measured.layouts)]
     notes += _noise(measured)
-    small = next((of for of in measured.layouts if of.layout == SMALL), None)
+    small = next((layout for layout in measured.layouts if layout.layout == SMALL), None)
     apart = small.figure(lambda run: run.system_seconds).median if small and time == "user" else None
-    clocks = [measured.machine.clock_mhz] if counted else [of.replay.mhz for of in measured.layouts if of.replay]
+    clocks = (
+        [measured.machine.clock_mhz] if counted else [layout.replay.mhz for layout in measured.layouts if layout.replay]
+    )
     return Points(
         points,
         clocks[0] if clocks else None,
@@ -167,9 +169,9 @@ def _of_measurement(measured: Measurement, path: Path, time: str) -> Points:
 
 def _noise(measured: Measurement) -> list[str]:
     """Warnings about the accuracy of run times, if any."""
-    if any(len(of.runs) == 1 for of in measured.layouts):
+    if any(len(layout.runs) == 1 for layout in measured.layouts):
         return ["a layout was run once, so the noise of its run time is unknown"]
-    known = {of.layout: of.figure(lambda run: run.cpu_seconds).relative for of in measured.layouts}
+    known = {layout.layout: layout.figure(lambda run: run.cpu_seconds).relative for layout in measured.layouts}
     noisy = {layout: relative for layout, relative in known.items() if relative is not None and relative > NOISY}
     if not noisy:
         return []
@@ -177,35 +179,35 @@ def _noise(measured: Measurement) -> list[str]:
     return [f"CPU time is known to ±{most:.0%} at worst ({', '.join(noisy)}): smaller errors mean little"]
 
 
-def _counted(of: Measured, time: str) -> Point | None:
+def _counted(layout: Measured, time: str) -> Point | None:
     """A point from counters only; none if the TLB's are missing."""
-    names = {name for run in of.runs for name in run.counters}
-    counts = {name: statistics.median(run.counters.get(name, 0) for run in of.runs) for name in names}
+    names = {name for run in layout.runs for name in run.counters}
+    counts = {name: statistics.median(run.counters.get(name, 0) for run in layout.runs) for name in names}
     known = counters.translation(counts)
     if not {"walk_cycles", "tlb_hits", "tlb_misses"} <= known.keys():
         return None
     cycles = counts["cycles_user"] + (counts.get("cycles_kernel", 0) if time == "cpu" else 0)
-    window = None if of.replay is None else float(of.replay.window_cycles)
+    window = None if layout.replay is None else float(layout.replay.window_cycles)
 
     def spent(run: Run) -> float:
         return run.counters.get("cycles_user", 0) + (run.counters.get("cycles_kernel", 0) if time == "cpu" else 0)
 
-    noise = of.figure(spent).relative
-    return Point(of.layout, cycles, known["tlb_hits"], known["tlb_misses"], known["walk_cycles"], window, noise)
+    noise = layout.figure(spent).relative
+    return Point(layout.layout, cycles, known["tlb_hits"], known["tlb_misses"], known["walk_cycles"], window, noise)
 
 
-def _replayed(of: Measured, time: str) -> Point | None:
-    if of.replay is None:
+def _replayed(layout: Measured, time: str) -> Point | None:
+    if layout.replay is None:
         return None
 
     def seconds(run: Run) -> float:
         return run.user_seconds if time == "user" else run.cpu_seconds
 
-    replay = of.replay
+    replay = layout.replay
     # In the unit of the walk cycles: the simulated machine's clock.
-    times = of.figure(seconds)
+    times = layout.figure(seconds)
     return Point(
-        layout=of.layout,
+        layout=layout.layout,
         runtime_cycles=times.median * replay.mhz * 1e6,
         tlb_hits=replay.tlb_hits,
         tlb_misses=replay.tlb_misses,

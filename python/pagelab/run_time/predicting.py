@@ -79,12 +79,12 @@ class Prediction:
             "measured": {"layout": self.base.layout, "cycles": self.base.runtime_cycles, "mhz": self.mhz},
             "system_seconds": self.system_seconds,
             "best": self.best,
-            "systems": [_entry(of, self.base) for of in self.systems],
+            "systems": [_entry(predicted, self.base) for predicted in self.systems],
             "warnings": list(self.warnings),
         }
 
 
-def _entry(of: Predicted, base: Point) -> dict[str, Any]:
+def _entry(predicted: Predicted, base: Point) -> dict[str, Any]:
     estimates = [
         {
             "model": estimate.model,
@@ -95,10 +95,15 @@ def _entry(of: Predicted, base: Point) -> dict[str, Any]:
             "tested": estimate.tested,
             "sees_cycles_of_walks": not estimate.blind,
         }
-        for estimate in of.estimates
+        for estimate in predicted.estimates
     ]
-    inputs = {name: getattr(of.inputs, name) for name in INPUTS}
-    return {"system": of.system, "inputs": inputs, "beyond_the_layouts": of.beyond, "estimates": estimates}
+    inputs = {name: getattr(predicted.inputs, name) for name in INPUTS}
+    return {
+        "system": predicted.system,
+        "inputs": inputs,
+        "beyond_the_layouts": predicted.beyond,
+        "estimates": estimates,
+    }
 
 
 def predict(
@@ -127,7 +132,7 @@ def predict(
     base = _with_window(base, first)
     assessed = _with_window_model(models, base)
     if model is not None:
-        assessed = [of for of in assessed if of.fitted.name == model]
+        assessed = [candidate for candidate in assessed if candidate.fitted.name == model]
     predicted = [_predicted(system, base, first, assessed, models) for system in others]
     best = best_of(assessed)
     return Prediction(
@@ -149,13 +154,13 @@ def _doubts(models: Models, model: str | None) -> list[str]:
     """
     if model is None:
         if models.no_best:
-            fitted = ", ".join(of.fitted.name for of in models.models)
+            fitted = ", ".join(candidate.fitted.name for candidate in models.models)
             raise UsageError(
                 f"there is no best model, so nothing is predicted: {models.no_best}. Measure again, or name a model "
                 f"to use anyway: --model {models.models[0].fitted.name} (there are {fitted})"
             )
         return []
-    chosen = next((of for of in models.models if of.fitted.name == model), None)
+    chosen = next((candidate for candidate in models.models if candidate.fitted.name == model), None)
     if chosen is None:
         why = models.refused.get(model, "it was not fitted")
         raise UsageError(f"--model {model}: it is not in the model file: {why}")
@@ -180,7 +185,7 @@ def _with_window(base: Point, replayed: Replay) -> Point:
 def _with_window_model(models: Models, base: Point) -> list[Assessed]:
     """The models with the errors of how they are used here, and that of a core that overlaps accesses in any case,
     untested if the layouts were not replayed."""
-    assessed = [replace(of, errors=of.errors_from_4k) for of in models.models]
+    assessed = [replace(candidate, errors=candidate.errors_from_4k) for candidate in models.models]
     if base.window_cycles and all(model.fitted.name != _WINDOW for model in assessed):
         form = next(model.form for model in MODELS if model.name == _WINDOW)
         scale = Term(base.runtime_cycles / base.window_cycles, {"window_cycles": 1})
@@ -192,7 +197,7 @@ def scaled(base: Point, small: Replay, other: Replay) -> Point:
     """The inputs of a system: those of `4k`, in the ratio of the replays."""
 
     def value(name: str) -> float:
-        measured, before, after = (float(getattr(of, name) or 0) for of in (base, small, other))
+        measured, before, after = (float(getattr(point, name) or 0) for point in (base, small, other))
         return measured * after / before if before else after
 
     numbers = {name: value(name) for name in INPUTS}
@@ -243,19 +248,25 @@ def _warnings(models: Models, predicted: Sequence[Predicted], small: Replay, mac
             f"the replays are of {small.machine}, since neither --machine nor the models name another; "
             "pagelab calibrate --hardware makes a preset of the one that was measured"
         )
-    for of in predicted:
-        if of.beyond:
-            warnings.append(f"{of.system}: its walk cycles are outside the range that the models were fitted to")
-        if silent := [estimate.model for estimate in of.estimates if estimate.cycles is None and estimate.blind]:
+    for prediction in predicted:
+        if prediction.beyond:
             warnings.append(
-                f"{of.system}: {', '.join(silent)} left out: the same number of walks as with {SMALL} takes other "
-                "cycles, and models of misses alone ignore that"
+                f"{prediction.system}: its walk cycles are outside the range that the models were fitted to"
             )
-        for estimate in of.estimates:
+        if silent := [
+            estimate.model for estimate in prediction.estimates if estimate.cycles is None and estimate.blind
+        ]:
+            warnings.append(
+                f"{prediction.system}: {', '.join(silent)} left out: the same number of walks as with {SMALL} takes "
+                "other cycles, and models of misses alone ignore that"
+            )
+        for estimate in prediction.estimates:
             if estimate.at_4k <= 0:
-                warnings.append(f"{of.system}: {estimate.model} left out: it predicts no time for {SMALL}")
+                warnings.append(f"{prediction.system}: {estimate.model} left out: it predicts no time for {SMALL}")
             elif estimate.cycles is not None and estimate.cycles <= 0:
-                warnings.append(f"{of.system}: {estimate.model} predicts a negative time, so it does not apply there")
+                warnings.append(
+                    f"{prediction.system}: {estimate.model} predicts a negative time, so it does not apply there"
+                )
     return warnings
 
 

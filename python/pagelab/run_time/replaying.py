@@ -71,7 +71,7 @@ def replays(
     trace: Source, systems: Sequence[System], machine: str | os.PathLike[str] | None, progress: Progress | None = None
 ) -> list[Replay]:
     """A trace under systems, on a core that overlaps accesses, and on the machine's own core if that is in order."""
-    length = Length.of(trace_info(trace)) if is_trace(trace) else WHOLE
+    length = Length.from_info(trace_info(trace)) if is_trace(trace) else WHOLE
     core = json.loads(_engine.machine_json(None if machine is None else os.fspath(machine)))["core"]
     settings = {"machine.core": cores.overlapping(core)}
     overlapped = run(trace, systems, machine=machine, set=settings, progress=progress).systems

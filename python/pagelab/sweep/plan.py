@@ -147,10 +147,10 @@ def _planned(
     }
     key = digest(identity)
     traces = {
-        sources.split(text, arrivals=role == "arrivals")[0]: of["trace"]
+        sources.split(text, arrivals=role == "arrivals")[0]: entry["trace"]
         for role in sources.ROLES
-        for text, of in zip(request[role], found[role], strict=True)
-        if "trace" in of
+        for text, entry in zip(request[role], found[role], strict=True)
+        if "trace" in entry
     }
     expected = {"version": _engine.__version__, "config": digest(config), "traces": traces}
     limits = sweep.limits

@@ -277,7 +277,7 @@ def trace_command(
     workshop = _workshop(work, jobs, quiet)
     named = _settings(workshop, settings or [], before or [], plain)
     trace_output.check_accesses(wanted, named, accesses, preset_file, most)
-    tracer = trace.Tracer.of(workshop, levels, named)
+    tracer = trace.Tracer.from_workshop(workshop, levels, named)
     names, logged = [each.name for each in wanted], most if accesses or caches or preset_file else 0
     traces, places = {}, {}
     for setting in named:
@@ -368,7 +368,7 @@ def compare_command(
 
 
 def _workshop(work: Path | None, jobs: int | None, quiet: bool) -> Workshop:
-    return Workshop.of(layout(), (work or default_work()).resolve(), _silent if quiet else _say(), jobs)
+    return Workshop.from_layout(layout(), (work or default_work()).resolve(), _silent if quiet else _say(), jobs)
 
 
 def _install(workshop: Workshop) -> None:
