@@ -13,7 +13,7 @@
    Linux gives a process, and Valgrind's own memory moves to the top:
 
       64 MiB           the program, its heap, ld.so (as before)
-      1.4 GiB          the tool's code (as before)
+      1.75 GiB         the tool's code (Valgrind's would be at 1.4 GiB, where SBCL wants its own)
       ...
       MAPPINGS_END     the program's mappings, downwards from here, as natively
       STACK_END        the program's first stack, downwards from here

@@ -37,9 +37,10 @@ const COMPILE: [&str; 13] = [
     "-DVGPV_amd64_linux_vanilla=1",
     "-static",
 ];
-/// Tools are linked at this address, away from the addresses of programs.
+/// The tool is linked away from the addresses of programs, but below 2 GiB. Valgrind's own tools are at 0x5800_0000,
+/// where SBCL wants its code.
 const LINK: [&str; 5] =
-    ["-nodefaultlibs", "-nostartfiles", "-Wl,-u,_start", "-Wl,-Ttext-segment=0x58000000", "-Wl,--build-id=none"];
+    ["-nodefaultlibs", "-nostartfiles", "-Wl,-u,_start", "-Wl,-Ttext-segment=0x70000000", "-Wl,--build-id=none"];
 /// Options for gcc among the sources: the functions of Valgrind's core that the tool replaces.
 const REPLACED_FUNCTIONS: &str = "replaced.rsp";
 
