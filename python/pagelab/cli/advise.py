@@ -174,6 +174,9 @@ def command(
     if not quiet:
         tell_unused(machine, kernel)
     print(document if json_ == "-" else plain(parts), end="")
+    if found.gave_up:
+        # A warning has given the reason.
+        sys.exit(found.status)
     end_as(found.status)
 
 
@@ -203,6 +206,8 @@ class _Found:
     """How the program itself ended."""
 
     status: int = 0
+    gave_up: bool = False
+    """Whether the recorder ended it"""
     interrupted: bool = False
     measured: "Checked | Unchecked | None" = None
 
@@ -234,7 +239,7 @@ def _record(
         if not recording.accesses:
             raise KeyboardInterrupt
         warn("interrupted: the advice covers what the program did so far; press Ctrl-C again to stop")
-    return _Found(recording.status, recorded.interrupted)
+    return _Found(recording.status, recording.gave_up, recorded.interrupted)
 
 
 def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> _Found:
