@@ -41,7 +41,7 @@ def check_stretches(json: str) -> None: ...
 def record_json(
     command: Sequence[str],
     output: Path,
-    tool_dir: Path,
+    tool_dir: Path | None,
     max_accesses: int | None = None,
     max_threads: int | None = None,
     progress: Callable[[int], object] | None = None,

@@ -9,7 +9,7 @@ use std::{
 
 use pagelab_trace::{
     TraceError,
-    record::{Follow, RecordSummary, Recording, StretchRequest, Stretches, prepare_tool},
+    record::{Follow, Method, RecordSummary, Recording, StretchRequest, Stretches, prepare_tool},
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -30,7 +30,8 @@ fn check_stretches(json: &str) -> PyResult<()> {
     parse_stretches(Some(json)).map(drop).map_err(IntoPython::into_python)
 }
 
-/// Runs `command` and records it into a new trace at `output`. The answer says what was recorded.
+/// Runs `command` and records it into a new trace at `output`: under Valgrind, with the tool in `tool_dir`, or without
+/// it by single steps. The answer says what was recorded.
 ///
 /// The recorder passes signals on to the program and goes on until that has ended, so a caller that wants the trace
 /// of an interrupted program installs a handler for SIGINT that raises nothing. `progress(accesses)` is called about
@@ -42,7 +43,7 @@ fn record_json(
     py: Python<'_>,
     command: Vec<OsString>,
     output: PathBuf,
-    tool_dir: PathBuf,
+    tool_dir: Option<PathBuf>,
     max_accesses: Option<u64>,
     max_threads: Option<u32>,
     progress: Option<Bound<'_, PyAny>>,
@@ -66,7 +67,8 @@ fn record_json(
     let stretches = parse_stretches(stretches).map_err(IntoPython::into_python)?;
     let recorded = AtomicU64::new(0);
     let work = |_: &_| {
-        let mut recording = Recording::new(command, tool_dir);
+        let method = tool_dir.map_or(Method::SingleSteps, |tool_dir| Method::Valgrind { tool_dir });
+        let mut recording = Recording::by(method, command);
         recording.max_accesses = max_accesses;
         recording.max_bytes = max_bytes;
         recording.max_time = max_time;

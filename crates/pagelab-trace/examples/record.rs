@@ -1,11 +1,11 @@
 //! Records a program: `record [-n MAX_ACCESSES] SOURCES CACHE OUTPUT.trace PROGRAM [ARGUMENTS…]`, with the tool's C
-//! sources in SOURCES (`capture/valgrind`) and compiled tools kept in CACHE.
+//! sources in SOURCES (`capture/valgrind`) and compiled tools kept in CACHE. If both are `-`, by single steps.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pagelab_trace::record::{Recording, prepare_tool};
+use pagelab_trace::record::{Method, Recording, prepare_tool};
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -19,8 +19,13 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let output = PathBuf::from(output);
-    let result = prepare_tool(Path::new(sources), Path::new(cache)).and_then(|tool_dir| {
-        let mut recording = Recording::new(arguments[3..].to_vec(), tool_dir);
+    let method = if sources == "-" && cache == "-" {
+        Ok(Method::SingleSteps)
+    } else {
+        prepare_tool(Path::new(sources), Path::new(cache)).map(|tool_dir| Method::Valgrind { tool_dir })
+    };
+    let result = method.and_then(|method| {
+        let mut recording = Recording::by(method, arguments[3..].to_vec());
         recording.max_accesses = max_accesses;
         recording.run(&output)
     });

@@ -77,9 +77,10 @@ def record(
     force: bool = False,
     anonymous: bool = False,
     call_stacks: bool = False,
+    single_step: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Recording:
-    """Runs a program under Valgrind and records it into a new trace at `output`.
+    """Runs a program under Valgrind, or by single steps, and records it into a new trace at `output`.
 
     The program has this process's standard input, output and error. Signals that this process gets are passed on to it.
 
@@ -100,6 +101,8 @@ def record(
         force: Replace a trace at `output`, which stays until the new one is whole.
         anonymous: Number files instead of naming them, and leave out arguments, the kernel's release and notes.
         call_stacks: Record the call stack of each access, and which call allocated which memory.
+        single_step: Run the program natively, and stop it after each instruction. Every instruction and system call of
+            this machine works, but a million instructions take seconds. Needs no Valgrind.
         progress: Called with the accesses recorded so far, about ten times a second.
 
     Raises:
@@ -116,7 +119,9 @@ def record(
     if not (math.isfinite(max_idle_seconds) and max_idle_seconds > 0):
         raise _engine.UsageError(f"max_idle_seconds: {max_idle_seconds} is not possible; allowed is more than 0")
     wanted = stretches.to_json() if stretches else None
-    tool = prepare()
+    if single_step:
+        check_single_step(max_threads=max_threads, call_stacks=call_stacks)
+    tool = None if single_step else prepare()
     before = _cpu_seconds()
     answer = _engine.record_json(
         program,
@@ -137,6 +142,20 @@ def record(
     )
     own, children = (after - start for after, start in zip(_cpu_seconds(), before, strict=True))
     return Recording(**facts(json.loads(answer)), program_cpu_seconds=children, recorder_cpu_seconds=own)
+
+
+def check_single_step(*, max_threads: int | None, call_stacks: bool) -> None:
+    """Fails for options that single steps do not have.
+
+    Raises:
+        UsageError: `max_threads` or `call_stacks` is set.
+    """
+    if max_threads is not None:
+        raise _engine.UsageError("--max-threads is not possible with --single-step, which has no such limit")
+    if call_stacks:
+        raise _engine.UsageError(
+            "--stacks is not possible with --single-step, which does not see which call allocates memory"
+        )
 
 
 def _cpu_seconds() -> tuple[float, float]:

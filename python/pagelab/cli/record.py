@@ -71,9 +71,22 @@ def command(
         typer.Option("--stacks", help="Record call stacks, and which call allocated which memory."),
     ] = False,
     max_threads: Annotated[
-        int,
-        typer.Option("--max-threads", metavar="N", min=1, max=10_000, help="Maximum number of threads per process."),
-    ] = 2000,
+        int | None,
+        typer.Option(
+            "--max-threads",
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="Maximum number of threads per process; default 2000.",
+        ),
+    ] = None,
+    single_step: Annotated[
+        bool,
+        typer.Option(
+            "--single-step",
+            help="Run natively, instruction by instruction: for what Valgrind cannot run, such as AVX-512. Very slow.",
+        ),
+    ] = False,
     faults: Annotated[
         bool,
         typer.Option("--faults", help="Run natively under perf and record the times of page faults, into NAME.faults."),
@@ -121,6 +134,7 @@ def command(
             "--force": force,
             "--anonymous": anonymous,
             "--stacks": stacks,
+            "--single-step": single_step,
         }
         for option in (option for option, value in of_accesses.items() if value):
             raise _engine.UsageError(f"{option} is not possible with --faults; leave one out")
@@ -140,8 +154,9 @@ def command(
         force=force,
         anonymous=anonymous,
         call_stacks=stacks,
+        single_step=single_step,
         quiet=quiet,
-        outlook=None if quiet else f"{trace}: {estimate(trace, stretches, bounds.max_bytes)}",
+        outlook=None if quiet else f"{trace}: {estimate(trace, stretches, bounds.max_bytes, single_step=single_step)}",
     ).recording
     if not quiet:
         print(f"{trace}: {cost(recording)}", file=sys.stderr)
@@ -217,6 +232,7 @@ def record_to(
     force: bool = False,
     anonymous: bool = False,
     call_stacks: bool = False,
+    single_step: bool = False,
     quiet: bool = False,
     stdout: Path | None = None,
     name: str | None = None,
@@ -250,6 +266,7 @@ def record_to(
             force=force,
             anonymous=anonymous,
             call_stacks=call_stacks,
+            single_step=single_step,
             progress=report,
         )
     for loss in recording.losses:

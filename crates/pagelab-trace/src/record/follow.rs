@@ -21,6 +21,11 @@ pub struct Follow {
 }
 
 impl Follow {
+    /// The same for a program that is stepped.
+    pub(super) fn of_steps(&self) -> pagelab_step::Follow {
+        pagelab_step::Follow { every: self.every, from: self.number - 1 }
+    }
+
     /// The tool's options; this process starts the tool.
     pub(super) fn options(&self) -> [String; 3] {
         let Self { number, every } = self;

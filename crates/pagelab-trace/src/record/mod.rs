@@ -32,6 +32,7 @@
 //! | `calls` | call stacks, by the executed calls and returns |
 //! | `perf_maps` | names of generated code |
 //! | `pages` | pages touched in skipped stretches |
+//! | `running` | the program, under Valgrind or stepped |
 //! | `scratch` | folder of the socket and the logs |
 //! | `session` | starts the program, forwards signals, ends it |
 //!
@@ -63,6 +64,7 @@ mod program;
 mod protocol;
 mod replace;
 mod ring;
+mod running;
 mod scratch;
 mod segment;
 mod session;
@@ -73,6 +75,7 @@ mod valgrind_limits;
 pub use bounds::Bound;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
+pub use running::Method;
 pub use session::{MAX_THREADS_DEFAULT, PATIENCE_DEFAULT, RecordProgress, RecordSummary, Recording};
 pub use stretches::{StretchRequest, Stretches};
 pub use tool::prepare_tool;

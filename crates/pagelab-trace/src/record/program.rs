@@ -29,12 +29,12 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
     which::which(name).map_err(|_| TraceError::usage(format!("{shown}: no such program in PATH")))
 }
 
-/// Refuses programs that Valgrind cannot run, with the reason.
-pub(super) fn check(path: &Path) -> Result<(), TraceError> {
-    check_file(path, INTERPRETER_DEPTH)
+/// Refuses programs that cannot be recorded, with the reason. Valgrind cannot run those with more rights than their user.
+pub(super) fn check(path: &Path, by_valgrind: bool) -> Result<(), TraceError> {
+    check_file(path, by_valgrind, INTERPRETER_DEPTH)
 }
 
-fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
+fn check_file(path: &Path, by_valgrind: bool, depth: u32) -> Result<(), TraceError> {
     let refuse = |why: &str| Err(TraceError::usage(format!("{}: {why}", path.display())));
     let meta = path.metadata().map_err(|e| TraceError::io(path, e))?;
     if meta.is_dir() {
@@ -43,10 +43,10 @@ fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
     if meta.permissions().mode() & EXECUTE_BITS == 0 {
         return refuse("is not executable");
     }
-    if meta.mode() & SET_ID_BITS != 0 {
+    if by_valgrind && meta.mode() & SET_ID_BITS != 0 {
         return refuse("is setuid or setgid, which Valgrind cannot run; record a copy without these bits");
     }
-    if has_capabilities(path) {
+    if by_valgrind && has_capabilities(path) {
         return refuse("has capabilities of its own, which Valgrind cannot run; record a copy without them");
     }
     let mut head = Vec::new();
@@ -62,7 +62,7 @@ fn check_file(path: &Path, depth: u32) -> Result<(), TraceError> {
         if !Path::new(interpreter).exists() {
             return refuse(&format!("its interpreter {interpreter} does not exist"));
         }
-        return check_file(Path::new(interpreter), depth - 1);
+        return check_file(Path::new(interpreter), by_valgrind, depth - 1);
     }
     match FileKind::parse(head.as_slice()) {
         Ok(FileKind::Elf64) if is_x86_64(&head) => Ok(()),
@@ -91,7 +91,7 @@ mod tests {
         let path = folder.path().join("program");
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        check(&path).map_or_else(|e| e.to_string(), |()| String::new())
+        check(&path, true).map_or_else(|e| e.to_string(), |()| String::new())
     }
 
     #[test]

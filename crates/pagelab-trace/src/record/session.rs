@@ -6,12 +6,12 @@ use std::io::IsTerminal;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -23,9 +23,9 @@ use super::log;
 use super::output::{Output, Sink};
 use super::program;
 use super::replace::Replacement;
+use super::running::{GRACE, Method, Running};
 use super::scratch::Scratch;
 use super::stretches::{Schedule, Stretches};
-use super::tool::{self, Valgrind};
 use crate::format::{HostFacts, ProgramExit, StretchTotals, TraceSummary};
 use crate::{TraceError, TraceMeta, TraceWriter};
 
@@ -34,8 +34,6 @@ const WAIT_MILLISECONDS: u32 = 100;
 /// Longest wait while no process is connected: the program is starting, executes another, or has ended.
 const SHORT_WAIT_MILLISECONDS: u32 = 5;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a program may take to end after SIGTERM before it is killed.
-const GRACE: Duration = Duration::from_secs(2);
 /// Four times Valgrind's default, which is too low for web servers and databases.
 pub const MAX_THREADS_DEFAULT: u32 = 2000;
 /// How long nothing may come from processes that outlive the program, or for which others wait, before the recorder
@@ -74,8 +72,8 @@ pub struct Recording<'a> {
     /// The stretches to record; none for everything. `max_accesses` counts their accesses and the first touches in
     /// skipped stretches.
     pub stretches: Option<Stretches>,
-    /// The result of [`prepare_tool`](super::prepare_tool).
-    pub tool_dir: PathBuf,
+    /// What executes the program.
+    pub method: Method,
     /// Whether to record what accesses depend on, and branches; for a live recording, its readers decide.
     pub dependencies: bool,
     /// Whether to record call stacks, and which calls allocate which memory. Not for live recordings.
@@ -121,9 +119,14 @@ pub struct RecordSummary {
 }
 
 impl<'a> Recording<'a> {
-    /// Records a whole program, with dependencies and all its children. `tool_dir` is the folder of the built Valgrind
-    /// tool.
+    /// Records a whole program under Valgrind, with dependencies and all its children. `tool_dir` is the folder of the
+    /// built Valgrind tool.
     pub fn new(command: Vec<OsString>, tool_dir: PathBuf) -> Self {
+        Self::by(Method::Valgrind { tool_dir }, command)
+    }
+
+    /// Records a whole program, with dependencies and all its children.
+    pub fn by(method: Method, command: Vec<OsString>) -> Self {
         Self {
             command,
             max_accesses: None,
@@ -134,7 +137,7 @@ impl<'a> Recording<'a> {
             anonymous: false,
             max_threads: MAX_THREADS_DEFAULT,
             stretches: None,
-            tool_dir,
+            method,
             dependencies: true,
             call_stacks: false,
             follow: None,
@@ -152,14 +155,14 @@ impl<'a> Recording<'a> {
     /// and the trace is incomplete but can be opened. If it was to replace another one, that one stays, and the error
     /// names the new one.
     pub fn run(self, output: &Path) -> Result<(RecordSummary, TraceSummary), TraceError> {
-        let valgrind = Valgrind::locate()?;
+        let (tool, version) = self.method.tool()?;
         self.check()?;
         let command: Vec<String> = self.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let mut meta = TraceMeta::new(command);
         meta.host = Some(HostFacts::this_machine());
         meta.dependencies = self.dependencies;
         meta.call_stacks = self.call_stacks;
-        meta.tools.insert("valgrind".to_owned(), valgrind.version.trim_start_matches("valgrind-").to_owned());
+        meta.tools.insert(tool, version);
         let replacement = if self.replace { Replacement::for_existing(output)? } else { None };
         if replacement.is_none() && output.join("trace.json").exists() {
             let what = "exists; name another output, or replace it with --force";
@@ -224,7 +227,6 @@ impl<'a> Recording<'a> {
     }
 
     fn run_into(mut self, writer: &mut dyn Sink, folder: Option<&Path>) -> Result<RecordSummary, TraceError> {
-        let valgrind = Valgrind::locate()?;
         self.check()?;
         let scratch = Scratch::new()?;
         let socket = scratch.path().join("s");
@@ -236,15 +238,15 @@ impl<'a> Recording<'a> {
         watch.check_space()?;
         let (started, max_threads) = (watch.started, self.max_threads);
         let started_at = SystemTime::now();
-        let mut program = Program::start(&valgrind, &self, scratch.path(), &socket)?;
-        let root_pid = program.child.id();
+        let mut program = Running::start(&self, scratch.path(), &socket)?;
+        let root_pid = program.id();
         let schedule = self.stretches.as_ref().map(Schedule::new);
         let output = Output::new(writer, self.max_accesses, schedule).anonymous(self.anonymous);
         let output = output.with_calls(folder.filter(|_| self.call_stacks), started_at);
         let mut collector = Collector::new(listener, output);
         let collected = self.collect(&mut collector, &mut program, &signals, &mut watch);
         let mut life_lines = collector.take_life_lines();
-        let pids = collector.connected_pids();
+        let pids = program.ids(collector.connected_pids());
         let (end, error) = match collected {
             Ok(end) => (Some(end), None),
             Err(error) => (None, Some(error)),
@@ -252,9 +254,10 @@ impl<'a> Recording<'a> {
         let root_has_ended = program.has_ended();
         let (accesses, processes, threads) = (collector.written(), collector.processes(), collector.threads());
         let (finished, status) = if matches!(end, Some(End::OfAll)) {
-            let status = program.child.wait().map_err(|e| TraceError::io(&valgrind.launcher, e))?;
+            let status = program.wait()?;
             life_lines.wait(GRACE);
             if processes == 0 {
+                program.remarks(scratch.path(), max_threads)?;
                 let log = log::tail(scratch.path(), root_pid);
                 return Err(TraceError::usage(format!("Valgrind did not start the program ({status}):\n{log}")));
             }
@@ -273,8 +276,9 @@ impl<'a> Recording<'a> {
         let (mut output, Remarks { mut notes, mut losses }) =
             finished.map_err(|e| explain(e, scratch.path(), root_pid))?;
         notes.extend(output.finish_calls()?);
-        losses.extend(log::losses(scratch.path(), max_threads));
-        notes.extend(log::notes(scratch.path()));
+        let (more_losses, more_notes) = program.remarks(scratch.path(), max_threads)?;
+        losses.extend(more_losses);
+        notes.extend(more_notes);
         let stretches = stretches_of(&output, &mut notes);
         let (truncated_by, is_cut, gave_up) = match end {
             Some(End::Bound(bound)) => (Some(bound), true, false),
@@ -307,14 +311,15 @@ impl<'a> Recording<'a> {
     }
 
     fn check(&self) -> Result<(), TraceError> {
-        program::check(&program::find(self.command.first().map_or(OsStr::new(""), |name| name))?)
+        let file = program::find(self.command.first().map_or(OsStr::new(""), |name| name))?;
+        program::check(&file, matches!(self.method, Method::Valgrind { .. }))
     }
 
     /// Collects until the program and all its children have ended, or a limit is reached.
     fn collect(
         &mut self,
         collector: &mut Collector<'_>,
-        program: &mut Program,
+        program: &mut Running,
         signals: &Signals,
         watch: &mut Watch,
     ) -> Result<End, CollectError> {
@@ -356,7 +361,7 @@ impl<'a> Recording<'a> {
                 }
             }
             if last_sign.elapsed() >= self.patience && (collector.is_waiting() || program.has_ended()) {
-                return Ok(End::GaveUp(gave_up(collector, program.has_ended(), self.patience)));
+                return Ok(End::GaveUp(gave_up(collector, program, self.patience)));
             }
         }
     }
@@ -373,8 +378,9 @@ enum End {
     GaveUp(String),
 }
 
-fn gave_up(collector: &Collector<'_>, has_ended: bool, patience: Duration) -> String {
-    let pids: Vec<String> = collector.connected_pids().iter().map(u32::to_string).collect();
+fn gave_up(collector: &Collector<'_>, program: &mut Running, patience: Duration) -> String {
+    let has_ended = program.has_ended();
+    let pids: Vec<String> = program.ids(collector.connected_pids()).iter().map(u32::to_string).collect();
     let (seconds, pids) = (patience.as_secs_f64(), pids.join(", "));
     if has_ended {
         format!("the program has ended, but not its processes {pids}; they did nothing for {seconds} s and were ended")
@@ -400,79 +406,6 @@ fn explain(error: CollectError, scratch: &Path, root_pid: u32) -> TraceError {
         CollectError::Stream(what) => {
             TraceError::usage(format!("recording failed: {what}\n{}", log::tail(scratch, root_pid)))
         }
-    }
-}
-
-/// The running program.
-struct Program {
-    child: Child,
-}
-
-impl Program {
-    fn start(
-        valgrind: &Valgrind,
-        recording: &Recording<'_>,
-        scratch: &Path,
-        socket: &Path,
-    ) -> Result<Self, TraceError> {
-        let option = |name: &str, value: &OsStr| {
-            let mut option = OsString::from(name);
-            option.push(value);
-            option
-        };
-        let child = Command::new(&valgrind.launcher)
-            .arg(format!("--tool={}", tool::NAME))
-            // The user's own options for other tools must not reach this one.
-            .arg("--command-line-only=yes")
-            .arg("--trace-children=yes")
-            .arg("--vgdb=no")
-            .arg(option("--log-file=", scratch.join(log::NAME).as_os_str()))
-            .arg(option("--socket=", socket.as_os_str()))
-            .arg(format!("--max-threads={}", recording.max_threads))
-            .arg(format!("--stacks={}", if recording.call_stacks { "yes" } else { "no" }))
-            .args(recording.follow.iter().flat_map(|follow| follow.options()))
-            .args(&recording.command)
-            .env("VALGRIND_LIB", &recording.tool_dir)
-            .spawn()
-            .map_err(|e| TraceError::io(&valgrind.launcher, e))?;
-        Ok(Self { child })
-    }
-
-    fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
-    }
-
-    fn signal(pid: u32, signal: Signal) {
-        // A process that has ended meanwhile needs no signal.
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, signal);
-        }
-    }
-
-    /// Ends the program and `others`: SIGTERM, and after a while SIGKILL.
-    fn stop(&mut self, others: &[u32]) -> ExitStatus {
-        let root = self.child.id();
-        let begun = Instant::now();
-        let pids: Vec<u32> = others.iter().copied().filter(|pid| *pid != root).collect();
-        let send = |child: &mut Child, signal| {
-            // The program's process id is not reused until it is waited for.
-            if matches!(child.try_wait(), Ok(None)) {
-                Self::signal(root, signal);
-            }
-            pids.iter().for_each(|pid| Self::signal(*pid, signal));
-        };
-        send(&mut self.child, Signal::TERM);
-        loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return status;
-            }
-            if begun.elapsed() > GRACE {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        send(&mut self.child, Signal::KILL);
-        self.child.wait().unwrap_or_default()
     }
 }
 
@@ -516,7 +449,7 @@ impl Signals {
     }
 
     /// Returns true if a signal came after the program's end: it is the recorder's then.
-    fn pass_on(&self, program: &mut Program) -> bool {
+    fn pass_on(&self, program: &mut Running) -> bool {
         for (signal, flag, _) in &self.watched {
             if !flag.swap(false, Ordering::Relaxed) {
                 continue;
@@ -526,7 +459,7 @@ impl Signals {
             }
             let by_terminal = self.terminal && *signal != Signal::TERM;
             if !by_terminal {
-                Program::signal(program.child.id(), *signal);
+                Running::signal(program.id(), *signal);
             }
         }
         false
