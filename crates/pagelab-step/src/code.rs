@@ -51,8 +51,7 @@ impl Code {
         let shape = |access: &Access| (access.bytes, access.kind, access.operand);
         let known = self.known.entry(instruction.address());
         let known = known.or_insert_with(|| Known { instruction: Rc::clone(instruction), numbers: Vec::new() });
-        let described =
-            known.numbers.iter().find(|(shapes, _)| shapes.iter().copied().eq(accesses.iter().map(shape)));
+        let described = known.numbers.iter().find(|(shapes, _)| shapes.iter().copied().eq(accesses.iter().map(shape)));
         if let Some((_, number)) = described
             && Rc::ptr_eq(&known.instruction, instruction)
         {
@@ -84,8 +83,11 @@ fn describe(number: u32, instruction: &Instruction, accesses: &[Access], stream:
         })
         .collect();
     let registers = dependencies.of_registers(last_load(accesses.len()));
-    let branch = (instruction.flow == Flow::ConditionalBranch)
-        .then_some(Origin { back: 0, at_once: false, registers: dependencies.condition });
+    let branch = (instruction.flow == Flow::ConditionalBranch).then_some(Origin {
+        back: 0,
+        at_once: false,
+        registers: dependencies.condition,
+    });
     let transfer = match instruction.flow {
         Flow::Call => 1,
         Flow::Return => 2,

@@ -44,7 +44,9 @@ pub enum Special {
     /// `int 0x80`.
     OldSystemCall,
     /// Stores the flags, among which a single step is visible.
-    PushFlags { bytes: u8 },
+    PushFlags {
+        bytes: u8,
+    },
     /// The processor executes the next instruction in the same step.
     HoldsTrapBack,
 }
@@ -334,4 +336,3 @@ fn moves_elements(instruction: &Decoded) -> bool {
             | Mnemonic::Vpmovsxdq
     )
 }
-

@@ -131,10 +131,11 @@ impl Place<'_> {
             if !selected {
                 continue;
             }
-            let address = operand.used.virtual_address(lane, |register, element, bytes| match registers.value(register) {
-                None if register.is_vector_register() => Some(state.element(register.number(), element, bytes)),
-                value => value,
-            });
+            let address =
+                operand.used.virtual_address(lane, |register, element, bytes| match registers.value(register) {
+                    None if register.is_vector_register() => Some(state.element(register.number(), element, bytes)),
+                    value => value,
+                });
             if let Some(address) = address {
                 self.add(address, size as u64);
             }

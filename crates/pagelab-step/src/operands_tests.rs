@@ -5,7 +5,10 @@ use Kind::{Load, Modify, Store};
 
 /// As on a processor with AVX-512 and tiles.
 fn layout() -> Layout {
-    Layout::new(&[(2, 576, 256), (5, 832, 64), (6, 896, 512), (7, 1408, 1024), (17, 2432, 64), (18, 2496, 8192)], 1 << 18)
+    Layout::new(
+        &[(2, 576, 256), (5, 832, 64), (6, 896, 512), (7, 1408, 1024), (17, 2432, 64), (18, 2496, 8192)],
+        1 << 18,
+    )
 }
 
 struct State(Vec<u8>);
@@ -176,7 +179,8 @@ fn vectors_select_elements() {
 #[test]
 fn gathers_and_scatters_touch_selected_elements() {
     // vpgatherdd ymm0, [rbx + ymm1*4], ymm2
-    let state = State::new().vector(1, &words(&[0, 10, -1, 3, 4, 5, 6, 1000])).vector(2, &words(&[-1, 0, -1, 0, 0, 0, 0, -1]));
+    let state =
+        State::new().vector(1, &words(&[0, 10, -1, 3, 4, 5, 6, 1000])).vector(2, &words(&[-1, 0, -1, 0, 0, 0, 0, -1]));
     let expected = [(0x4_0000, 4, Load), (0x4_0000 - 4, 4, Load), (0x4_0000 + 4000, 4, Load)];
     assert_eq!(made(b"\xc4\xe2\x6d\x90\x04\x8b", &registers(), state), expected);
     // vpgatherdd zmm0{k1}, [rbx + zmm17*4]

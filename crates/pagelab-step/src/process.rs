@@ -73,7 +73,8 @@ impl Process {
         self.heap = Heap { start, end: start };
         for mapping in mappings(self.pid) {
             let (address, bytes, protection) = (mapping.start, mapping.end - mapping.start, mapping.protection);
-            let (mut flags, mut offset, id) = (if mapping.is_shared { MAP_SHARED } else { MAP_PRIVATE }, 0, FileId::default());
+            let (mut flags, mut offset, id) =
+                (if mapping.is_shared { MAP_SHARED } else { MAP_PRIVATE }, 0, FileId::default());
             match mapping.name.as_str() {
                 VSYSCALL => continue,
                 HEAP => {

@@ -155,7 +155,8 @@ fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 fn greet(through: impl AsFd, descriptors: [std::os::fd::BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let shape: Vec<u8> = [MAGIC, VERSION, SLOTS, SLOT_BYTES as u32].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let shape: Vec<u8> =
+        [MAGIC, VERSION, SLOTS, SLOT_BYTES as u32].iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));

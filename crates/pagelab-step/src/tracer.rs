@@ -45,7 +45,10 @@ enum Next {
     /// Nothing that is known: it has just been made, or its instruction cannot be read.
     Unknown,
     /// An instruction. If it is not certain, the thread may stop once more before it.
-    Instruction { instruction: Rc<Instruction>, is_certain: bool },
+    Instruction {
+        instruction: Rc<Instruction>,
+        is_certain: bool,
+    },
     Call(Call),
 }
 

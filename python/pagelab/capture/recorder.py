@@ -60,6 +60,14 @@ class Recording(Program):
     """CPU time of the program under Valgrind, with those of its children that were waited for."""
     recorder_cpu_seconds: float
     """CPU time of this process meanwhile, which writes the trace."""
+    single_step: bool = False
+    """Whether the program ran natively, instruction by instruction."""
+
+    @property
+    def needs_single_steps(self) -> bool:
+        """Whether Valgrind lacked something that the program used, and that single steps would have run."""
+        lacks = ("Valgrind does not know the instruction", "since Valgrind does not have it")
+        return any(words in loss for loss in self.losses for words in lacks)
 
 
 def record(
@@ -141,7 +149,12 @@ def record(
         max_idle_seconds,
     )
     own, children = (after - start for after, start in zip(_cpu_seconds(), before, strict=True))
-    return Recording(**facts(json.loads(answer)), program_cpu_seconds=children, recorder_cpu_seconds=own)
+    return Recording(
+        **facts(json.loads(answer)),
+        program_cpu_seconds=children,
+        recorder_cpu_seconds=own,
+        single_step=single_step,
+    )
 
 
 def check_single_step(*, max_threads: int | None, call_stacks: bool) -> None:

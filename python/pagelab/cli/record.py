@@ -271,6 +271,8 @@ def record_to(
         )
     for loss in recording.losses:
         warn(f"the trace is incomplete: {loss}")
+    if recording.needs_single_steps:
+        warn("--single-step runs what Valgrind cannot, natively, but at about 50,000 instructions per second")
     for note in recording.notes:
         warn(note)
     parts = (

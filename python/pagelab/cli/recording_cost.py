@@ -15,8 +15,17 @@ _BYTES_PER_SECOND = (0.5e9, 1.5e9, 3e9)
 docs/recorder.md, at 0.3, 1 and 2 billion accesses per second, which are assumed. Regular programs take far less."""
 
 
-def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None) -> str:
+_STEPS_PER_SECOND = 50_000
+"""Instructions per second of CPU time by single steps, as docs/recorder.md measures it on one virtual machine"""
+
+
+def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None, *, single_step: bool = False) -> str:
     """The estimate before a recording, when the program has not run yet."""
+    if single_step:
+        return (
+            f"single steps take about {1e6 / _STEPS_PER_SECOND:g} s of CPU time per million instructions (an estimate, "
+            "from one machine)"
+        )
     least, typical, most = (f"{rate / 1e9:g}" for rate in _BYTES_PER_SECOND)
     slow = f"{_SLOWDOWN[0]} to {_SLOWDOWN[1]} times the program's own time"
     share = _recorded_share(stretches)
@@ -65,7 +74,11 @@ def _size(size: float) -> str:
 def cost(recording: Recording) -> str:
     """What a recording has cost; the slowdown is not there, as the program did not run natively."""
     program, recorder = recording.program_cpu_seconds, recording.recorder_cpu_seconds
+    if recording.single_step:
+        parts = f"the program took {program:.1f} s, and stepping and writing"
+    else:
+        parts = f"the program under Valgrind took {program:.1f} s and writing"
     return (
-        f"{program + recorder:.1f} s of CPU time, of which the program under Valgrind took {program:.1f} s "
-        f"and writing {recorder:.1f} s; {_size(recording.size_bytes)} written"
+        f"{program + recorder:.1f} s of CPU time, of which {parts} {recorder:.1f} s; "
+        f"{_size(recording.size_bytes)} written"
     )

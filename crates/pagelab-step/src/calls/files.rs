@@ -61,8 +61,8 @@ impl OpenFile {
 
     pub fn at(place: PathBuf, path: String) -> Option<Self> {
         let facts: Metadata = fs::metadata(&place).ok()?;
-        let is_in_memory = facts.is_file()
-            && statfs(&place).is_ok_and(|about| matches!(about.f_type, TMPFS_MAGIC | SECRETMEM_MAGIC));
+        let is_in_memory =
+            facts.is_file() && statfs(&place).is_ok_and(|about| matches!(about.f_type, TMPFS_MAGIC | SECRETMEM_MAGIC));
         let id = if is_in_memory { FileId { device: facts.dev(), inode: facts.ino() } } else { FileId::default() };
         Some(Self { place, path, id, bytes: facts.len(), is_regular: facts.is_file() })
     }

@@ -87,8 +87,7 @@ impl Effects<'_> {
     pub fn after_failed_mapping(&mut self, call: &Call) {
         let [first, second, third, ..] = call.arguments;
         let (error, advice) = (-call.result as i32, third as u32);
-        let populates =
-            call.number == libc::SYS_madvise && matches!(advice, MADV_POPULATE_READ | MADV_POPULATE_WRITE);
+        let populates = call.number == libc::SYS_madvise && matches!(advice, MADV_POPULATE_READ | MADV_POPULATE_WRITE);
         if error != libc::ENOMEM && !(populates && matches!(error, libc::EINVAL | libc::EFAULT)) {
             return;
         }
@@ -160,7 +159,15 @@ impl Effects<'_> {
             // The pages have gone; the mapping is still there.
             let (protection, flags) = (mapping.protection, MAP_PRIVATE | MAP_ANONYMOUS as u32);
             let (offset, id, path) = (0, FileId::default(), "");
-            self.stream.send(&Record::Mmap { address: old_address, bytes: old_bytes, protection, flags, offset, id, path });
+            self.stream.send(&Record::Mmap {
+                address: old_address,
+                bytes: old_bytes,
+                protection,
+                flags,
+                offset,
+                id,
+                path,
+            });
         }
     }
 
@@ -210,8 +217,7 @@ impl Effects<'_> {
     }
 
     fn all_locked(&mut self, flags: u64) {
-        let (current, future, on_fault) =
-            (libc::MCL_CURRENT as u64, libc::MCL_FUTURE as u64, libc::MCL_ONFAULT as u64);
+        let (current, future, on_fault) = (libc::MCL_CURRENT as u64, libc::MCL_FUTURE as u64, libc::MCL_ONFAULT as u64);
         *self.locks_new_mappings = flags & future != 0 && flags & on_fault == 0;
         if flags & current != 0 && flags & on_fault == 0 {
             for (mapping, start, bytes) in self.mapped_parts(0, ALL_ADDRESSES, false).0 {

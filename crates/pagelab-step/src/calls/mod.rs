@@ -140,7 +140,8 @@ impl Effects<'_> {
     fn failed(&mut self, call: &Call) {
         let refused = call.result == i64::from(-libc::EPERM) || call.result == i64::from(-libc::EBUSY);
         if call.number == libc::SYS_ptrace && refused {
-            self.losses.add(self.pid, "it could not debug another process, or be debugged: the recorder traces it already");
+            self.losses
+                .add(self.pid, "it could not debug another process, or be debugged: the recorder traces it already");
         }
     }
 

@@ -75,7 +75,9 @@ impl Touched<'_> {
         match touch {
             Touch::Text(text) => self.text(argument(text)),
             Touch::In(address, bytes) => self.reads(argument(address), bytes),
-            Touch::InArray(address, count, bytes) => self.reads(argument(address), argument(count).saturating_mul(bytes)),
+            Touch::InArray(address, count, bytes) => {
+                self.reads(argument(address), argument(count).saturating_mul(bytes))
+            }
             Touch::InVectors(address, count) => self.vectors(false, argument(address), argument(count)),
             Touch::OutVectors(address, count) => self.vectors(true, argument(address), argument(count)),
             Touch::InMessage(address) if result >= 0 => self.message(false, argument(address), result as u64),
@@ -94,12 +96,16 @@ impl Touched<'_> {
             _ if result < 0 => {}
             Touch::Out(address, bytes) => self.writes(argument(address), bytes),
             Touch::InOut(address, bytes) => self.reads_and_writes(argument(address), bytes),
-            Touch::OutArray(address, count, bytes) => self.writes(argument(address), argument(count).saturating_mul(bytes)),
+            Touch::OutArray(address, count, bytes) => {
+                self.writes(argument(address), argument(count).saturating_mul(bytes))
+            }
             Touch::InOutArray(address, count, bytes) => {
                 self.reads_and_writes(argument(address), argument(count).saturating_mul(bytes));
             }
             Touch::Returned(address) => self.writes(argument(address), result as u64),
-            Touch::ReturnedTimes(address, bytes) => self.writes(argument(address), (result as u64).saturating_mul(bytes)),
+            Touch::ReturnedTimes(address, bytes) => {
+                self.writes(argument(address), (result as u64).saturating_mul(bytes))
+            }
             Touch::QueueReceive(address) => self.writes(argument(address), 8 + result as u64),
             Touch::Pages(address, bytes) => self.writes(argument(address), argument(bytes).div_ceil(4096)),
             Touch::OutSized(address, length) => self.sized(argument(address), argument(length)),

@@ -246,7 +246,9 @@ fn threads_start_and_end() {
 
 #[test]
 fn calls_whose_memory_is_unknown_are_losses() {
-    let program = Program::compile("void _start(void) { call(321, 0, (long)memory, 120, 0, 0, 0); call(999, 1, 2, 3, 4, 5, 6); end(0); }");
+    let program = Program::compile(
+        "void _start(void) { call(321, 0, (long)memory, 120, 0, 0, 0); call(999, 1, 2, 3, 4, 5, 6); end(0); }",
+    );
     let losses = program.record().losses;
     assert_eq!(losses.len(), 1, "{losses:?}");
     assert!(losses[0].contains("bpf: the memory"), "{losses:?}");

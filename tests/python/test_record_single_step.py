@@ -1,0 +1,260 @@
+"""Recording by single steps: what Valgrind cannot run, and the same counts where both can."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars
+import pytest
+from conftest import COMMAND, Pagelab, assert_fails, needs_recorder
+
+from pagelab.capture.recorder import Recording
+
+PRELUDE = r"""
+typedef unsigned long u64;
+static inline long call(long number, long a, long b, long c, long d, long e, long f) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+__attribute__((noreturn)) static void end(int status) { for (;;) call(231, status, 0, 0, 0, 0, 0); }
+static char memory[1 << 16] __attribute__((aligned(4096)));
+static char *map(long bytes) { return (char *)call(9, 0, bytes, 3, 0x22, -1, 0); }
+"""
+
+INTEGERS = r"""
+static long table[4096];
+static long fibonacci(long n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
+void _start(void) {
+    long sum = fibonacci(10), n = 100;
+    for (long i = 0; i < 200; i++) { table[i * 37 & 4095] += i; sum ^= table[i & 4095]; }
+    char *to = memory;
+    __asm__ volatile("cld; rep stosb" : "+D"(to), "+c"(n) : "a"(0) : "memory");
+    end(sum & 1);
+}
+"""
+
+PAGES = r"""
+void _start(void) {
+    volatile char *pages = map(1500 << 12);
+    for (long i = 0; i < 1500; i++) pages[i << 12] = 1;
+    struct { long rest[18]; } *usage = (void *)memory;
+    call(98, 0, (long)usage, 0, 0, 0, 0);
+    long faults = usage->rest[8];
+    char text[8];
+    for (int i = 7; i >= 0; i--) { text[i] = '0' + faults % 10; faults /= 10; }
+    call(1, 1, (long)text, 8, 0, 0, 0);
+    end(0);
+}
+"""
+
+# Each ends with what it found, natively as in a recording.
+PROGRAMS = {
+    "AVX-512": r"""
+void _start(void) {
+    for (int i = 0; i < 64; i++) memory[i] = i;
+    __asm__ volatile("mov $0x0f, %%eax; kmovw %%eax, %%k1; vmovdqu32 (%0), %%zmm0%{%%k1%}%{z%};"
+                     "vmovdqu32 %%zmm0, 1024(%0)%{%%k1%}" :: "r"(memory) : "rax", "memory");
+    end(memory[1024 + 15] == 15 && memory[1024 + 16] == 0 ? 7 : 8);
+}""",
+    "a gather": r"""
+void _start(void) {
+    int *words = (int *)memory;
+    for (int i = 0; i < 64; i++) words[i] = 3 * i;
+    for (int i = 0; i < 8; i++) words[1024 + i] = 8 * i;
+    __asm__ volatile("vpcmpeqd %%ymm2, %%ymm2, %%ymm2; vmovdqu 4096(%0), %%ymm1;"
+                     "vpgatherdd %%ymm2, (%0,%%ymm1,4), %%ymm0; vmovdqu %%ymm0, 8192(%0)" :: "r"(memory) : "memory");
+    end(words[2048 + 7] == 3 * 56 ? 7 : 8);
+}""",
+    "flags": r"""
+void _start(void) {
+    u64 flags;
+    __asm__ volatile("pushfq; pop %0" : "=r"(flags));
+    end(flags & 0x100 ? 8 : 7);
+}""",
+    "process_madvise": r"""
+void _start(void) {
+    char *pages = map(16 << 12);
+    pages[0] = 1;
+    u64 part[2] = {(u64)pages, 16 << 12};
+    long self = call(434, call(39, 0, 0, 0, 0, 0, 0), 0, 0, 0, 0, 0);
+    end(call(440, self, (long)part, 1, 20, 0, 0) == 16 << 12 ? 7 : 8);
+}""",
+    "userfaultfd": r"""
+void _start(void) {
+    long file = call(323, 1 | 0x80000, 0, 0, 0, 0, 0);
+    if (file < 0) end(9);
+    u64 api[3] = {0xaa, 0, 0};
+    if (call(16, file, 0xc018aa3f, (long)api, 0, 0, 0)) end(8);
+    char *pages = map(2 << 12);
+    u64 range[4] = {(u64)pages, 2 << 12, 1, 0};
+    if (call(16, file, 0xc020aa00, (long)range, 0, 0, 0)) end(8);
+    memory[5] = 42;
+    u64 copy[5] = {(u64)pages, (u64)memory, 4096, 0, 0};
+    if (call(16, file, 0xc028aa03, (long)copy, 0, 0, 0)) end(8);
+    end(pages[5] == 42 ? 7 : 8);
+}""",
+    "a full pipe": r"""
+void _start(void) {
+    int ends[2];
+    call(22, (long)ends, 0, 0, 0, 0, 0);
+    call(72, ends[1], 1031, 4096, 0, 0, 0);
+    if (call(57, 0, 0, 0, 0, 0, 0) == 0) {
+        long all = 0;
+        for (long n = 1; n > 0 && all < 20000; all += n) n = call(0, ends[0], (long)memory, 3000, 0, 0, 0);
+        end(0);
+    }
+    long written = call(1, ends[1], (long)memory, 20000, 0, 0, 0);
+    int status = 1;
+    call(61, -1, (long)&status, 0, 0, 0, 0);
+    end(written == 20000 && status == 0 ? 7 : 8);
+}""",
+    "a null pointer": "void _start(void) { *(volatile char *)4 = 1; end(0); }",
+}
+
+
+def compiled(folder: Path, source: str) -> Path:
+    """A static program without a C library."""
+    (folder / "program.c").write_text(PRELUDE + source)
+    options = ["-O1", "-nostdlib", "-static", "-fno-stack-protector", "-fcf-protection=none", "-w"]
+    subprocess.run(["gcc", *options, "-o", "program", "program.c"], cwd=folder, check=True)
+    return folder / "program"
+
+
+STACKS = 1 << 40
+"""The kernel puts stacks above, at random places"""
+
+
+def program_accesses(trace: Path) -> list[tuple[int, ...]]:
+    """Kind, size, instruction, instructions since the last one, and address of each access that the program made."""
+    table = polars.scan_parquet(trace / "accesses-*.parquet").filter(polars.col("kind") < 3).collect()
+    rows = table.select("kind", "size", "pc", "gap", "vaddr").iter_rows()
+    return [(*row[:4], row[4] if row[4] < STACKS else STACKS) for row in rows]
+
+
+def status_of(process: subprocess.CompletedProcess[str]) -> int:
+    """As a shell has it."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+@needs_recorder
+def test_accesses_are_those_of_valgrind(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(tmp_path, INTEGERS)
+    pagelab("record", "--quiet", "--single-step", "-o", "a.trace", "--", program)
+    pagelab("record", "--quiet", "-o", "b.trace", "--", program)
+    ours, theirs = (program_accesses(tmp_path / name) for name in ("a.trace", "b.trace"))
+    assert len(ours) > 1000
+    assert ours == theirs
+
+
+def test_page_faults_are_those_of_the_program(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(tmp_path, PAGES)
+    native = int(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+    pagelab("record", "--quiet", "--single-step", "-o", "t.trace", "--", program)
+    replayed = pagelab("run", "t.trace@0", "-s", "radix", "--json", "-")
+    faults = json.loads(replayed.stdout)["results"][0]["stats"]["fault.minor.count"]
+    assert faults == pytest.approx(native, rel=0.01, abs=10)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_do_what_they_do_natively(pagelab: Pagelab, tmp_path: Path, name: str) -> None:
+    program = compiled(tmp_path, PROGRAMS[name])
+    native = subprocess.run([program], text=True, check=False)
+    recorded = pagelab("record", "--quiet", "--single-step", "-o", "t.trace", "--", program)
+    assert recorded.returncode == status_of(native), recorded.stderr
+    if name not in ("a null pointer", "AVX-512", "a gather", "userfaultfd"):
+        # The others depend on the processor and the kernel.
+        assert native.returncode == 7
+    assert "incomplete" not in recorded.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--stacks"], "--stacks is not possible with --single-step"),
+        (["--max-threads", "5"], "--max-threads is not possible with --single-step"),
+        (["--faults"], "--single-step is not possible with --faults"),
+    ],
+)
+def test_options_without_meaning_are_refused(pagelab: Pagelab, options: list[str], words: str) -> None:
+    process = pagelab("record", "--single-step", *options, "--", "true")
+    assert_fails(process, 2, words)
+
+
+def test_a_limit_ends_the_program(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(tmp_path, "void _start(void) { for (volatile int i = 0;; i++) memory[i & 1023] = i; }")
+    pagelab("record", "--quiet", "--single-step", "--max-accesses", "500", "-o", "t.trace", "--", program)
+    assert polars.scan_parquet(tmp_path / "t.trace/accesses-*.parquet").select(polars.len()).collect().item() == 500
+
+
+def test_stretches_are_recorded(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(tmp_path, INTEGERS)
+    recorded = pagelab(
+        "record", "--quiet", "--single-step", "--windows", "every=1000,length=100", "-o", "t.trace", "--", program
+    )
+    assert "windows of" in recorded.stderr + recorded.stdout
+
+
+def test_nothing_is_left_when_the_recorder_is_killed(tmp_path: Path) -> None:
+    program = compiled(tmp_path, "void _start(void) { for (;;) memory[0]++; }")
+    recorder = subprocess.Popen(
+        [*COMMAND, "record", "--quiet", "--single-step", "-o", "t.trace", "--", program], cwd=tmp_path
+    )
+
+    def traced() -> list[int]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/exe"):
+            try:
+                if entry.readlink() == program:
+                    found.append(int(entry.parent.name))
+            except OSError:
+                continue
+        return found
+
+    while not traced():
+        assert recorder.poll() is None
+        time.sleep(0.05)
+    recorder.kill()
+    recorder.wait()
+    deadline = time.monotonic() + 60
+    while traced() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not traced()
+
+
+def test_the_reason_is_told_where_tracing_is_forbidden(tmp_path: Path) -> None:
+    # A filter of system calls, as containers have: ptrace fails with EPERM.
+    forbid = r"""
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+code = struct.pack("HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, 101, 0x06, 0, 0, 0x00050001, 0x06, 0, 0, 0x7fff0000)
+buffer = ctypes.create_string_buffer(code)
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, ctypes.byref(Program(4, ctypes.addressof(buffer))), 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+    command = [sys.executable, "-c", forbid, *COMMAND, "record", "--single-step", "-o", "t.trace", "--", "true"]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert_fails(process, 2, "single steps are forbidden here")
+    assert not (tmp_path / "t.trace").exists()
+
+
+def test_valgrind_recordings_name_the_option() -> None:
+    facts = {"accesses": 1, "processes": 1, "threads": 1, "exit_code": 132, "signal": 4, "truncated_at": None}
+    more = {"truncated_by": None, "notes": [], "elapsed_seconds": 1.0, "stretches": None, "size_bytes": 1}
+    rest = {"content_hash": "", "program_cpu_seconds": 1.0, "recorder_cpu_seconds": 1.0}
+
+    def needs(loss: str) -> bool:
+        return Recording(**facts, **more, **rest, losses=[loss]).needs_single_steps
+
+    assert needs("process 5: Valgrind does not know the instruction 0x62; the program got SIGILL there")
+    assert needs("process 5: its system call userfaultfd (323) failed with ENOSYS, since Valgrind does not have it")
+    assert not needs("process 5 executed x, which is a 32-bit program")
