@@ -249,7 +249,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_valgrind_recordings_name_the_option() -> None:
     facts = {"accesses": 1, "processes": 1, "threads": 1, "exit_code": 132, "signal": 4, "truncated_at": None}
-    more = {"truncated_by": None, "notes": [], "elapsed_seconds": 1.0, "stretches": None, "size_bytes": 1}
+    more = {
+        "truncated_by": None,
+        "notes": [],
+        "elapsed_seconds": 1.0,
+        "stretches": None,
+        "size_bytes": 1,
+        "gave_up": False,
+    }
     rest = {"content_hash": "", "program_cpu_seconds": 1.0, "recorder_cpu_seconds": 1.0}
 
     def needs(loss: str) -> bool:

@@ -24,7 +24,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of a value that is made of registers, and of a load that is `back` accesses away, at an address made of registers.
+    /// Of a value made of registers, and of a load: how many accesses away, and the registers that make its address.
     fn new(registers: u64, load: Option<(u16, u64)>) -> Self {
         match load {
             None => Self { back: 0, at_once: false, registers },
@@ -102,7 +102,7 @@ impl Dependencies {
         self.addresses.iter().find(|(known, _)| known == used).map_or(0, |(_, registers)| *registers)
     }
 
-    /// What an access depends on. `load` is the instruction's last load before it: how many accesses back, and its operand.
+    /// What an access depends on. `load` is the instruction's last load before it: how far back, and its operand.
     pub fn of_access(&self, used: &UsedMemory, writes: bool, load: Option<(u16, &UsedMemory)>) -> Origin {
         let address = self.address_of(used);
         if !writes {

@@ -75,8 +75,8 @@ pub enum StepError {
     Io(io::Error),
 }
 
-/// Which children of the first process are followed when they execute a program: of each `every`, that of number `from`,
-/// counted from 0.
+/// Which children of the first process are followed when they execute a program: of each `every`, that of number
+/// `from`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follow {
     pub every: u32,

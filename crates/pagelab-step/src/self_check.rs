@@ -18,7 +18,7 @@ const MOST_STEPS: usize = 40;
 /// Steps a child through known instructions.
 ///
 /// # Errors
-/// [`StepError::Forbidden`] if no process can be traced, [`StepError::Unreliable`] if a step does not do what it should.
+/// [`StepError::Forbidden`] if no process can be traced, [`StepError::Unreliable`] if a step is wrong.
 pub fn check() -> Result<(), StepError> {
     let child = sys::fork_to_wait().map_err(StepError::Io)?;
     let checked = sys::seize(child, libc::PTRACE_O_EXITKILL).map_err(forbidden).and_then(|()| check_steps(child));

@@ -21,7 +21,7 @@ use crate::dependencies::Origin;
 /// First word of a stream, `pglb`.
 pub const MAGIC: u32 = 0x626c_6770;
 /// Version of the stream.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 const CONTROL_BIT: u32 = 0x8000_0000;
 const SLOTS: u32 = 16;
 const SLOT_BYTES: usize = 256 << 10;

@@ -2,16 +2,16 @@
 
 use crate::memory::Memory;
 
-/// Memory that a call touches; the numbers are those of arguments, and of bytes.
+/// Memory that a call touches. The numbers are those of arguments, and of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// A text is read.
     Text(usize),
-    /// So many bytes are read.
+    /// Bytes at an address are read.
     In(usize, u64),
     Out(usize, u64),
     InOut(usize, u64),
-    /// An array, whose length is an argument, of elements of so many bytes.
+    /// An array: its address, its length, and the bytes of an element.
     InArray(usize, usize, u64),
     OutArray(usize, usize, u64),
     InOutArray(usize, usize, u64),
@@ -66,7 +66,7 @@ pub struct Touched<'a> {
 }
 
 impl Touched<'_> {
-    /// Adds what belongs to `touch`. A call that has failed has written nothing, and has read nothing from a bad pointer.
+    /// Adds what belongs to `touch`. A call that has failed has written nothing, and read nothing from a bad pointer.
     pub fn add(&mut self, touch: Touch) {
         let (argument, result) = (|number: usize| self.arguments[number], self.result);
         if result == EFAULT {

@@ -109,11 +109,10 @@ fn greeting(socket: &impl AsFd) -> Option<Vec<OwnedFd>> {
     if received.bytes == 0 {
         return None;
     }
-    let passed = control.drain().find_map(|message| match message {
+    control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect()),
         _ => None,
-    });
-    passed
+    })
 }
 
 fn read_stream(mut socket: UnixStream, memory: File, parent: Option<Segments>) -> (Sent, Segments) {

@@ -1,4 +1,6 @@
-//! Records a real program under Valgrind.
+//! Records a real program, under Valgrind or by single steps.
+//!
+//! By single steps (`pagelab_step`) the program runs natively, and the same stream comes from a thread of its own.
 //!
 //! Our Valgrind tool (`capture/valgrind/`, a separate program under the GPL) runs the program and sends what it does:
 //! each translated segment of code once, then for every execution its number and the addresses. The recorder expands

@@ -29,7 +29,7 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
     which::which(name).map_err(|_| TraceError::usage(format!("{shown}: no such program in PATH")))
 }
 
-/// Refuses programs that cannot be recorded, with the reason. Valgrind cannot run those with more rights than their user.
+/// Refuses programs that cannot be recorded, with the reason. Valgrind cannot run those with additional rights.
 pub(super) fn check(path: &Path, by_valgrind: bool) -> Result<(), TraceError> {
     check_file(path, by_valgrind, INTERPRETER_DEPTH)
 }
