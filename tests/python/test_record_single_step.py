@@ -248,19 +248,25 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def test_valgrind_recordings_name_the_option() -> None:
-    facts = {"accesses": 1, "processes": 1, "threads": 1, "exit_code": 132, "signal": 4, "truncated_at": None}
-    more = {
-        "truncated_by": None,
-        "notes": [],
-        "elapsed_seconds": 1.0,
-        "stretches": None,
-        "size_bytes": 1,
-        "gave_up": False,
-    }
-    rest = {"content_hash": "", "program_cpu_seconds": 1.0, "recorder_cpu_seconds": 1.0}
-
     def needs(loss: str) -> bool:
-        return Recording(**facts, **more, **rest, losses=[loss]).needs_single_steps
+        return Recording(
+            accesses=1,
+            processes=1,
+            threads=1,
+            exit_code=132,
+            signal=4,
+            truncated_at=None,
+            truncated_by=None,
+            gave_up=False,
+            notes=[],
+            losses=[loss],
+            elapsed_seconds=1.0,
+            stretches=None,
+            size_bytes=1,
+            content_hash="",
+            program_cpu_seconds=1.0,
+            recorder_cpu_seconds=1.0,
+        ).needs_single_steps
 
     assert needs("process 5: Valgrind does not know the instruction 0x62; the program got SIGILL there")
     assert needs("process 5: its system call userfaultfd (323) failed with ENOSYS, since Valgrind does not have it")
