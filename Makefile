@@ -116,4 +116,5 @@ $(VENV)/.engine: $(VENV)/.packages $(RUST_SOURCES)
 # The packages of this repository that bring commands of their own, installed in place.
 $(VENV)/.commands: $(VENV)/.packages $(PACKAGES:=/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=--editable %)
+	$(BIN)/python -m compileall -q python $(PACKAGES) # pip does this for packages that are not editable
 	touch $@
