@@ -37,6 +37,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "threads::config",
             "threads::*::parameters",
             "fault::stage",
+            "fault::latencies",
             "config",
             "fault::work",
             "locks",

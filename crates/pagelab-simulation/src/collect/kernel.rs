@@ -77,13 +77,7 @@ impl Statistics {
             os.faults.iter().flat_map(|f| f.timed_cycles).sum(),
             "Cycles in fault.cycles that the core model takes for instructions of the kernel preset, where the preset states no cycles",
         );
-        let any = |is: fn(&Layer) -> bool| os.layers.iter().any(is);
-        let latencies = os.fault_latencies.measures(
-            any(|layer| layer.memory.reclaim.is_some()),
-            any(|layer| layer.serves_faults() || layer.takes_in_faults()),
-            any(|layer| layer.host.is_some()),
-        );
-        self.add_all("fault", latencies);
+        self.fault_latencies(kernels);
         if os.costs.block_io.is_some() {
             let text = "Cycles of switching from tasks that wait for a device to idle, while the device is busy; included in cycles.kernel";
             self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
@@ -92,6 +86,17 @@ impl Statistics {
         self.kernel_threads(kernels);
         self.reclaim(kernels);
         self.add_all("shootdown", kernels.shootdowns.measures());
+    }
+
+    /// Latencies of page faults by how the kernel served them, as far as these systems can.
+    fn fault_latencies(&mut self, kernels: &Kernels) {
+        let any = |is: fn(&Layer) -> bool| kernels.os.layers.iter().any(is);
+        let latencies = kernels.os.fault_latencies.measures(
+            any(|layer| layer.memory.reclaim.is_some()),
+            any(|layer| layer.serves_faults() || layer.takes_in_faults()),
+            any(|layer| layer.host.is_some()),
+        );
+        self.add_all("fault", latencies);
     }
 
     /// Instructions and line references of the fault stages.
