@@ -59,7 +59,7 @@ def test_what_a_run_is_does_not_change(tmp_path: Path) -> None:
     kept.Kept(tmp_path / "study", _ASKED).keep(study.Measurement(run, 1, {}))
     (path,) = (tmp_path / "study" / "runs").iterdir()
     fields = "workload spec system preset accesses warm_up settle settings label beyond beside contiguity_map"
-    windows = "after_touches least_accesses seed in_parts arrivals estimate"
+    windows = "after_touches least_accesses seed in_parts arrivals estimate more_estimates"
     assert json.loads(path.read_text())["run"].keys() == {*fields.split(), *windows.split()}
 
 

@@ -72,9 +72,9 @@ def cost(run: Run) -> Cost:
         return Cost(600, 3000)
     if run.workload in COSTS:
         factor = 3 if run.label == "overlapping" else 1
-        (window, warm_up) = (of[0] for of in COSTS[run.workload])
-        return Cost(factor * window, warm_up)
-    return Cost(60, 2000)
+        (window, warm_up) = (costs[0] for costs in COSTS[run.workload])
+        return Cost(factor * window, warm_up if run.warm_up else 0)
+    return Cost(60, 2000 if run.warm_up else 0)
 
 
 def runs() -> list[Run]:
