@@ -253,11 +253,12 @@ impl Geometry {
 
     /// Number of free slots of the chain table.
     pub fn chain_slots_left(&self, mem: &PhysMem) -> u64 {
-        let given_back = std::iter::successors(Some(self.counter(mem, Counter::ChainFree)), |&slot| {
-            Some(mem.read_block(PhysAddr(slot + 16)))
+        // The list ends with 0, which is no address of a slot.
+        let slot_at = |address: u64| (address != 0).then_some(address);
+        let given_back = std::iter::successors(slot_at(self.counter(mem, Counter::ChainFree)), |&slot| {
+            slot_at(mem.read_block(PhysAddr(slot + 16)))
         });
-        let given_back = given_back.take_while(|&slot| slot != 0).count() as u64;
-        self.chain_slots - self.counter(mem, Counter::ChainEnd) + given_back
+        self.chain_slots - self.counter(mem, Counter::ChainEnd) + given_back.count() as u64
     }
 
     /// Frees a slot of the chain table.

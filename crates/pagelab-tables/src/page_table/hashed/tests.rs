@@ -226,6 +226,8 @@ fn fill<K: Kind>(cluster: Option<u32>) {
     let most = shared.geometry.slots() + if K::KIND == HashedKind::Chained { 512 } else { 0 };
     assert!(pages > 0 && pages <= most, "{:?}: {pages} pages", K::KIND);
     assert!(walk(&space, &mem, page(pages)).refs().len() <= SEARCH_LINES as usize);
+    let error = shared.no_place(&mem, "native", va(page(pages)));
+    assert!(error.contains("has no slot for") && error.contains("slots are in use"), "{:?}: {error}", K::KIND);
     (0..pages).for_each(|n| assert_eq!(walk(&space, &mem, page(n)).leaf, Leaf::Present(mapping(n)), "{:?}", K::KIND));
 }
 
