@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars
 import pytest
-from conftest import COMMAND, Pagelab, assert_fails, needs_recorder
+from conftest import COMMAND, ROOT, Pagelab, assert_fails, needs_recorder
 
-from pagelab.capture.recorder import Recording
+from pagelab.capture.recorder import VALGRIND_LACKS, Recording
 
 PRELUDE = r"""
 typedef unsigned long u64;
@@ -271,3 +271,6 @@ def test_valgrind_recordings_name_the_option() -> None:
     assert needs("process 5: Valgrind does not know the instruction 0x62; the program got SIGILL there")
     assert needs("process 5: its system call userfaultfd (323) failed with ENOSYS, since Valgrind does not have it")
     assert not needs("process 5 executed x, which is a 32-bit program")
+    # The words are those of the recorder.
+    sources = [ROOT / "crates/pagelab-trace/src/record/log.rs", ROOT / "capture/valgrind/syscalls.c"]
+    assert all(words in path.read_text() for words, path in zip(VALGRIND_LACKS, sources, strict=True))

@@ -17,6 +17,10 @@ from pagelab.quantities import Count, count
 _SOURCES = Path(__file__).parent / "valgrind"
 
 
+VALGRIND_LACKS = ("Valgrind does not know the instruction", "since Valgrind does not have it")
+"""Words of losses that single steps avoid, as the recorder writes them."""
+
+
 @dataclass(frozen=True)
 class Program:
     """What a recorded program came to."""
@@ -66,8 +70,7 @@ class Recording(Program):
     @property
     def needs_single_steps(self) -> bool:
         """Whether Valgrind lacked something that the program used, and that single steps would have run."""
-        lacks = ("Valgrind does not know the instruction", "since Valgrind does not have it")
-        return any(words in loss for loss in self.losses for words in lacks)
+        return any(words in loss for loss in self.losses for words in VALGRIND_LACKS)
 
 
 def record(
