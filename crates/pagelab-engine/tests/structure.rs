@@ -57,6 +57,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "fault_engine::*::state",
             "direct_segment",
             "speculative_table",
+            "table_blocks",
             "home",
             "layer",
             "reclaim::scan",

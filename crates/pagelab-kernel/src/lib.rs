@@ -28,6 +28,7 @@ pub mod reclaim;
 pub mod shadows;
 pub mod speculative_table;
 pub mod sync;
+pub mod table_blocks;
 pub mod threads;
 pub mod translation_cache;
 pub mod vma;

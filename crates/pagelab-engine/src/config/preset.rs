@@ -102,7 +102,7 @@ presets! {
         "xeon-silver-4114", "gem5-timing";
     System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
         "radix-thp", "radix-thp-madvise", "radix-1g", "radix-5level", "radix-unified-translation-cache",
-        "radix-coalesced-mmu-cache", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
+        "radix-split-page-table-cache", "radix-translation-path-cache", "radix-coalesced-mmu-cache", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
         "elastic-cuckoo", "flattened", "hashed-power", "direct-segment", "radix-ptemagnet", "radix-mthp32k",
         "radix-eager", "radix-ca-paging", "radix-ptemagnet-traced", "mfoe", "mfoe-software", "mfoe-software-traced",
         "mfoe-thp", "osdp", "hwdp";
@@ -111,7 +111,8 @@ presets! {
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";
     Window "windows": "skylake", "haswell", "sandy-bridge", "zen-4";
     @guests: "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache", "nested-radix-2m",
-        "nested-radix-unified-translation-cache", "nested-radix-shared-page-walk-cache", "nested-radix-linear-host",
+        "nested-radix-unified-translation-cache", "nested-radix-split-page-table-cache",
+        "nested-radix-translation-path-cache", "nested-radix-shared-page-walk-cache", "nested-radix-linear-host",
         "nested-radix-shadow", "nested-hashed-compact", "nested-elastic-cuckoo", "nested-flattened",
         "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct", "nested-radix-speculative",
         "nested-radix-ptemagnet", "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-thp-madvise",

@@ -29,7 +29,8 @@ fn warm_references(system: &str, set: &[&str]) -> f64 {
     more("walk.refs") / more("walk.count")
 }
 
-const ROOMY: [&str; 5] = [
+const ROOMY: [&str; 6] = [
+    "machine.mmu_cache.translation_path.entries=4096",
     "machine.mmu_cache.unified.entries=4096",
     "machine.mmu_cache.unified.ways=4096",
     "machine.mmu_cache.page_walk_cache.entries=4096",
@@ -42,8 +43,12 @@ fn a_cache_of_all_upper_entries_leaves_the_leaves() {
     for (system, references) in [
         ("radix-unified-translation-cache", 1.0),
         ("radix-page-walk-cache", 1.0),
+        ("radix-split-page-table-cache", 1.0),
+        ("radix-translation-path-cache", 1.0),
         // A leaf of the guest, and a leaf of the host for it and for the data.
         ("nested-radix-unified-translation-cache", 3.0),
+        ("nested-radix-split-page-table-cache", 3.0),
+        ("nested-radix-translation-path-cache", 3.0),
         ("nested-radix-perfect-mmu-cache", 3.0),
         // A leaf of the host for each of the guest's four entries and for the data, and the guest's leaf.
         ("nested-radix-shared-page-walk-cache", 6.0),
@@ -187,8 +192,8 @@ fn guest_and_host_compete_for_what_they_share() {
 fn every_walk_pays_for_its_look_ups() {
     // Without references only look-ups remain: 24, minus those for leaves if each entry is looked up.
     let quiet = |system, latency: &str| {
-        let set = ["machine.mmu_cache.unified.latency_cycles=", "machine.mmu_cache.page_walk_cache.latency_cycles="]
-            .map(|key| format!("{key}{latency}"));
+        let set = ["unified", "page_walk_cache", "paging_structure", "translation_path"]
+            .map(|part| format!("machine.mmu_cache.{part}.latency_cycles={latency}"));
         let set: Vec<&str> = ROOMY.iter().copied().chain(set.iter().map(String::as_str)).collect();
         let (two, three) = (sweep(system, &set, 2), sweep(system, &set, 3));
         three.values["walk.cycles"] - two.values["walk.cycles"]
@@ -196,10 +201,39 @@ fn every_walk_pays_for_its_look_ups() {
     for (system, look_ups) in [
         ("radix-unified-translation-cache", 1),
         ("nested-radix-unified-translation-cache", 3),
+        ("radix-translation-path-cache", 1),
+        ("nested-radix-translation-path-cache", 3),
+        ("radix-split-page-table-cache", 3),
+        ("nested-radix-split-page-table-cache", 3 * 3),
         ("nested-radix-shared-page-walk-cache", 3 + 5 * 3),
     ] {
         assert_eq!(quiet(system, "7") - quiet(system, "2"), 768 * 5 * look_ups, "{system}");
     }
+}
+
+#[test]
+fn paths_keep_the_levels_above_what_they_have_no_room_for() {
+    // 24 regions of one gigabyte in turn never hit few paths below level 3; a unified cache keeps nothing at all.
+    let few = |entries: u32| {
+        let unified = format!(
+            r#"machine.mmu_cache.unified={{"entries":{entries},"ways":{entries},"latency_cycles":2,"level2_insertion":0}}"#
+        );
+        let paths = format!("machine.mmu_cache.translation_path.entries={entries}");
+        let (paths, unified) = (
+            warm_references("radix-translation-path-cache", &[&paths]),
+            warm_references("radix-unified-translation-cache", &[&unified]),
+        );
+        (paths, unified)
+    };
+    assert_eq!(few(1), (2.0, 4.0));
+    assert_eq!(few(23).0, 2.0, "of 24 paths in turn the least recently used is always the next");
+    assert_eq!(few(24).0, 1.0);
+    // Arrays per level: those of level 2 are too small for 24 entries, and evict none of level 3.
+    let arrays = r#"machine.mmu_cache.paging_structure.arrays=[{"level":2,"entries":4,"ways":4},{"level":3,"entries":1,"ways":1},{"level":4,"entries":1,"ways":1}]"#;
+    assert_eq!(warm_references("radix-split-page-table-cache", &[arrays]), 2.0);
+    let nested = [arrays, "system.layers.host.mmu_cache=none"];
+    // The guest's leaf and its entry of level 2, each at the end of a walk of the host's four levels; the data's walk.
+    assert_eq!(warm_references("nested-radix-split-page-table-cache", &nested), 2.0 * 5.0 + 4.0);
 }
 
 #[test]
@@ -210,6 +244,72 @@ fn coalescing_makes_a_small_cache_reach_further() {
     // 24 regions in turn never hit 4 plain entries; 3 coalesced ones cover them all.
     assert_eq!(plain, 4.0);
     assert_eq!(coalesced, 1.0);
+}
+
+/// Loads one page in each of 64 regions of 2 MiB, from the last to the first, `passes` times.
+fn descending(set: &[&str], passes: u64) -> Statistics {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 64 << 21);
+    for region in (0..passes).flat_map(|_| (0..64).rev()) {
+        script.load(0, BASE + (region << 21) + (region << 12));
+    }
+    let small = [
+        r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#,
+        "machine.tlb.l2=[]",
+        r#"machine.mmu_cache.paging_structure.arrays=[{"level":2,"entries":1,"ways":1}]"#,
+        "machine.memory_bytes=64MiB",
+    ];
+    run(&config("radix-coalesced-mmu-cache", &[&small[..], set].concat()), script.finish(), &[0]).1
+}
+
+#[test]
+fn tables_that_the_kernel_places_side_by_side_coalesce_in_any_order() {
+    const PLACED: &str = "system.layers.native.contiguous_tables=64";
+    const GROUP: &str = "machine.mmu_cache.coalesced.group_entries=64";
+    let last = |set: &[&str]| descending(set, 3).values["walk.refs"] - descending(set, 2).values["walk.refs"];
+    // Tables in the order of the touches: no two are in the right order.
+    assert_eq!(last(&[GROUP]), 4 * 64);
+    // Every walk hits the only entry, or the first one to each line of 8 misses.
+    assert_eq!(last(&[GROUP, PLACED]), 64);
+    assert_eq!(last(&[PLACED]), 4 * 8 + 56);
+    let stats = descending(&[PLACED], 1);
+    let value = |name: &str| stats.values[&format!("layer.native.table_blocks.{name}")];
+    assert_eq!((value("blocks"), value("tables"), value("fallbacks")), (1, 64, 0));
+    assert_eq!(stats.values["layer.native.fault.tables"], 64 + 2);
+    let stats = descending(&["system.layers.native.contiguous_tables=16"], 1);
+    assert_eq!(stats.values["layer.native.table_blocks.blocks"], 4);
+}
+
+/// Stores to a page in each of `groups` groups of 64 regions of 2 MiB, then to `pages` pages of another one.
+fn touch_groups(groups: u64, pages: u64, set: &[&str]) -> Statistics {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 64 << 30);
+    (0..groups).for_each(|group| script.store(0, BASE + (group << 27)));
+    (0..pages).for_each(|page| script.store(0, BASE + (32 << 30) + (page << 12)));
+    let placed = ["system.layers.native.contiguous_tables=64"];
+    run(&config("radix", &[&placed[..], set].concat()), script.finish(), &[0]).1
+}
+
+#[test]
+fn without_a_block_tables_are_single_frames_and_counted() {
+    // Of 64 MiB a quarter is free, in scattered pieces: too few hold 64 frames side by side.
+    let aged =
+        r#"system.layers.native.age={"free_fraction":0.25,"huge_free_fraction":0.0,"unmovable_fraction":0.2,"seed":1}"#;
+    let stats = touch_groups(60, 0, &["machine.memory_bytes=64MiB", aged]);
+    let value = |name: &str| stats.values[&format!("layer.native.table_blocks.{name}")];
+    assert_eq!((value("tables") + value("fallbacks"), value("tables")), (60, value("blocks")));
+    assert!(value("blocks") > 0 && value("fallbacks") > 0, "{} blocks", value("blocks"));
+    assert_eq!(stats.values["fault.minor.count"], 60);
+}
+
+#[test]
+fn reserved_frames_are_given_back_when_memory_runs_out() {
+    // 20 groups reserve 1280 of 4096 frames, and the data need 3600.
+    let stats = touch_groups(20, 3600, &["machine.memory_bytes=16MiB"]);
+    let value = |name: &str| stats.values[&format!("layer.native.table_blocks.{name}")];
+    assert_eq!(stats.values["fault.minor.count"], 20 + 3600);
+    assert_eq!(value("tables") + value("fallbacks"), 20 + 3600_u64.div_ceil(512));
+    assert!((20 * 63..21 * 64).contains(&value("given_back")), "{}", value("given_back"));
 }
 
 #[test]

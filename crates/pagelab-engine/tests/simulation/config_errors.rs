@@ -431,6 +431,30 @@ fn impossible_machines() {
             &["24", "below", "ways"],
         ),
         (
+            "radix-translation-path-cache",
+            &["machine.mmu_cache.translation_path.entries=0"],
+            "machine.mmu_cache.translation_path.entries",
+            &["0 is not possible", "1 to"],
+        ),
+        (
+            "radix-coalesced-mmu-cache",
+            &["machine.mmu_cache.coalesced.group_entries=12"],
+            "machine.mmu_cache.coalesced.group_entries",
+            &["12", "powers of two from 8 to 64"],
+        ),
+        (
+            "radix",
+            &["system.layers.native.contiguous_tables=128"],
+            "system.layers.native.contiguous_tables",
+            &["128", "powers of two from 2 to 64"],
+        ),
+        (
+            "hashed-open",
+            &["system.layers.native.contiguous_tables=8"],
+            "system.layers.native.contiguous_tables",
+            &["no leaf tables", "radix"],
+        ),
+        (
             "nested-radix-shared-page-walk-cache",
             &["machine.mmu_cache.page_walk_cache.ways=7"],
             "machine.mmu_cache.page_walk_cache",

@@ -221,6 +221,8 @@ fn ordinary_accesses_take_the_fast_path() {
         "radix-page-walk-cache",
         "radix-coalesced-mmu-cache",
         "radix-unified-translation-cache",
+        "radix-split-page-table-cache",
+        "radix-translation-path-cache",
         "flattened",
         "hashed-open",
         "hashed-compact",

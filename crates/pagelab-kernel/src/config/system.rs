@@ -99,6 +99,11 @@ pub struct LayerConfig {
     /// mapping, or of a host's guests. By default, the layer translates by page tables alone.
     #[serde(default)]
     pub direct_segment_bytes: Option<Bytes>,
+    /// Number of leaf tables that the kernel places side by side: those of as many regions of 2 MiB, from a block of
+    /// contiguous frames that the first of them reserves; a power of two from 2 to 64. By default, each table is a
+    /// frame of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contiguous_tables: Option<u32>,
     /// A table of machine frames with which the cores of guests continue while they walk; only for the machine's own
     /// layer.
     #[serde(default)]
@@ -157,7 +162,8 @@ impl SystemConfig {
 impl LayerConfig {
     /// Order of the largest block that the layer may request from its allocator.
     pub fn largest_block(&self) -> u32 {
-        self.page_size.order().max(self.page_table.largest_block())
+        let of_tables = self.contiguous_tables.map_or(0, u32::ilog2);
+        self.page_size.order().max(self.page_table.largest_block()).max(of_tables)
     }
 
     /// The sizes of [`Self::folios`], or of the blocks of eager paging, as orders (powers of two of 4 KiB), ascending.

@@ -77,6 +77,9 @@ impl Fault {
         if let Some(state) = self.give_back(os) {
             return Ok(state);
         }
+        if self.layer(os).give_back_table_frames(context) {
+            return Ok(FaultState::Allocation);
+        }
         Err(self.layer(os).out_of_memory("a page of a program"))
     }
 
@@ -114,6 +117,7 @@ impl Fault {
             return Some(state);
         }
         if low {
+            self.layer(os).give_back_table_frames(context);
             effects.wake(self.request.space.layer, Need::Memory);
         }
         let layer = self.layer(os);

@@ -15,6 +15,7 @@ use crate::placement::Placement;
 use crate::reclaim::GroupId;
 use crate::shadows::Shadows;
 use crate::speculative_table::SpeculativeTable;
+use crate::table_blocks::TableBlocks;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{DIRECT_MAP, SpaceId};
@@ -102,6 +103,7 @@ impl Layer {
                 segment_memory,
                 speculative_table,
                 shadows: Shadows::default(),
+                table_blocks: config.contiguous_tables.map(TableBlocks::new),
             },
             counters: LayerCounters { aged, ..LayerCounters::default() },
         };

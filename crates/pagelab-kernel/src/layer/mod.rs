@@ -47,6 +47,7 @@ use crate::placement::Placement;
 use crate::reclaim::{GroupId, PageOf, Rmap};
 use crate::shadows::Shadows;
 use crate::speculative_table::SpeculativeTable;
+use crate::table_blocks::{TableBlocks, free_table};
 use crate::translation_cache::{SpaceCaches, TranslationCaches};
 use crate::vma::{BrkCounters, VaRange, VmaSet};
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -119,6 +120,8 @@ pub struct Mechanisms {
     pub speculative_table: Option<SpeculativeTable>,
     /// Shadow tables of its spaces, and changes since they were filled; empty without shadow paging.
     pub shadows: Shadows,
+    /// Blocks for leaf tables.
+    pub table_blocks: Option<TableBlocks>,
 }
 
 /// Counters that belong to none of a layer's parts.
@@ -199,7 +202,14 @@ impl Layer {
         purpose: FramePurpose,
         what: &str,
     ) -> Result<Pfn, EngineError> {
-        self.memory.frames.alloc(0, purpose, context.cpu.0).ok_or_else(|| self.out_of_memory(what))
+        loop {
+            if let Some(frame) = self.memory.frames.alloc(0, purpose, context.cpu.0) {
+                return Ok(frame);
+            }
+            if !self.give_back_table_frames(context) {
+                return Err(self.out_of_memory(what));
+            }
+        }
     }
 
     /// Frames that were reserved at boot, for page metadata, tables and a segment.
@@ -265,9 +275,9 @@ impl Layer {
         let space = &mut self.spaces[index];
         assert_eq!((space.words, space.small_page_words.len()), (0, 0), "words of a space that ends");
         let (table, objects) = (std::mem::replace(&mut space.table, placeholder), space.objects);
-        self.spaces
-            .tables
-            .destroy(table, &mut self.memory.contents, &mut |pfn| self.memory.frames.free_block(pfn, context.cpu.0));
+        self.spaces.tables.destroy(table, &mut self.memory.contents, &mut |pfn| {
+            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, pfn, context.cpu.0);
+        });
         self.memory.frames.free(objects, 0, context.cpu.0);
         self.spaces[index].reported = false;
         self.spaces.retired.push(index);
@@ -400,7 +410,9 @@ impl Layer {
     ) {
         let (cpu, before) = (context.cpu.0, self.memory.contents.destroyed());
         let table = &mut self.spaces[index].table;
-        table.prune(&mut self.memory.contents, start, end, &mut |pfn| self.memory.frames.free_block(pfn, cpu));
+        table.prune(&mut self.memory.contents, start, end, &mut |pfn| {
+            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, pfn, cpu);
+        });
         if self.memory.contents.destroyed() > before {
             self.forget_freed_tables(index, VaRange { start, end }, cause);
         }
@@ -410,7 +422,7 @@ impl Layer {
     /// `collapse_huge_page`).
     pub fn free_leaf_table(&mut self, context: KernelContext, index: u32, va: VirtAddr) {
         if let Some(table) = self.spaces[index].table.unlink_leaf_table(&mut self.memory.contents, va) {
-            self.memory.frames.free(table, 0, context.cpu.0);
+            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, table, context.cpu.0);
             self.forget_leaf_table(index);
         }
     }

@@ -3,8 +3,11 @@
 use crate::context::KernelContext;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
+use crate::memory::Memory;
+use crate::table_blocks::free_table;
 use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::DIRECT_MAP;
 use pagelab_tables::page_table::{Exhausted, NoTable, PageTable, TableBlock};
 
 impl Layer {
@@ -40,16 +43,39 @@ impl Layer {
         size: PageSize,
     ) -> Result<Option<TableBlock>, EngineError> {
         let table = &self.spaces[index].table;
-        if table.missing_tables(&self.memory.contents, va, size) == 0 {
+        let missing = table.missing_tables(&self.memory.contents, va, size);
+        if missing == 0 {
             return Ok(None);
         }
-        let orders = table.next_table_orders(&self.memory.contents, va);
-        for &order in &orders {
-            if let Some(first) = self.memory.frames.alloc(order, FramePurpose::PageTable, context.cpu.0) {
-                return Ok(Some(TableBlock { first, order }));
+        if missing == 1
+            && size == PageSize::Size4K
+            && let Some(first) = self.take_from_block(context, index, va)
+        {
+            return Ok(Some(TableBlock::frame(first)));
+        }
+        let orders = self.spaces[index].table.next_table_orders(&self.memory.contents, va);
+        loop {
+            for &order in &orders {
+                if let Some(first) = self.memory.frames.alloc(order, FramePurpose::PageTable, context.cpu.0) {
+                    return Ok(Some(TableBlock { first, order }));
+                }
+            }
+            if !self.give_back_table_frames(context) {
+                return Err(self.out_of_blocks(orders.last().copied().unwrap_or(0)));
             }
         }
-        Err(self.out_of_blocks(orders.last().copied().unwrap_or(0)))
+    }
+
+    /// The frame of a program's leaf table in a block, if the kernel places them so.
+    fn take_from_block(&mut self, context: KernelContext, index: u32, va: VirtAddr) -> Option<Pfn> {
+        let blocks = self.mechanisms.table_blocks.as_mut().filter(|_| index != DIRECT_MAP)?;
+        blocks.take(index, va, &mut Memory { layer: &mut self.memory, context })
+    }
+
+    /// Gives back frames that are reserved for leaf tables; false if there are none.
+    pub fn give_back_table_frames(&mut self, context: KernelContext) -> bool {
+        let Some(blocks) = &mut self.mechanisms.table_blocks else { return false };
+        blocks.give_back(&mut Memory { layer: &mut self.memory, context })
     }
 
     fn out_of_blocks(&self, order: u32) -> EngineError {
@@ -104,6 +130,6 @@ impl Layer {
 
     /// Frees the memory of a table, given its first frame.
     fn free_table(&mut self, context: KernelContext, first: Pfn) {
-        self.memory.frames.free_block(first, context.cpu.0);
+        free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, first, context.cpu.0);
     }
 }

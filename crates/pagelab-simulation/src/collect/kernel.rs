@@ -255,6 +255,17 @@ impl Statistics {
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from the swap device");
     }
 
+    /// What decided where pages and page tables lie.
+    fn placement(&mut self, name: &str, layer: &Layer) {
+        self.add_all(&format!("layer.{name}"), layer.mechanisms.placement.measures());
+        if let Some(blocks) = &layer.mechanisms.table_blocks {
+            self.add_all(&format!("layer.{name}.table_blocks"), blocks.counters.measures());
+        }
+        if layer.paging.brk_alignment.is_some() {
+            self.add_all(&format!("layer.{name}"), layer.counters.brk.measures());
+        }
+    }
+
     pub(super) fn layers(&mut self, kernels: &Kernels) {
         let os = &kernels.os;
         for (index, (layer, faults)) in os.layers.iter().zip(&os.faults).enumerate() {
@@ -315,10 +326,7 @@ impl Statistics {
                     format!("Folios of {kib} KiB in which pages of files entered the page cache"),
                 );
             }
-            self.add_all(&format!("layer.{name}"), layer.mechanisms.placement.measures());
-            if layer.paging.brk_alignment.is_some() {
-                self.add_all(&format!("layer.{name}"), layer.counters.brk.measures());
-            }
+            self.placement(name, layer);
             if let Some(engine) = &layer.mechanisms.engine {
                 self.add_all(&format!("layer.{name}.fault_engine"), engine.measures());
             }

@@ -9,6 +9,7 @@ use pagelab_kernel::config::{
 };
 use pagelab_kernel::fault_engine::config as engine;
 use pagelab_kernel::placement::{PlacementConfig, PolicyContext};
+use pagelab_kernel::table_blocks::TableBlocks;
 use pagelab_kernel::threads::config::ThreadsConfig;
 use pagelab_kernel::vma::check_brk_alignment;
 use pagelab_trace::quantity::Bytes;
@@ -150,6 +151,10 @@ impl Config {
                 check_brk_alignment(bytes, around.guest).map_err(|misfit| misfit.into_engine_error(&layer.name))?;
             }
             layer.placement.check(&around).map_err(|misfit| misfit.into_engine_error(&layer.name))?;
+            if let Some(tables) = layer.contiguous_tables {
+                let checked = TableBlocks::check(tables, table.upper_entries());
+                checked.map_err(|misfit| misfit.into_engine_error(&layer.name))?;
+            }
             validate_engine(layer, layers, self)?;
             if let Some(bytes) = layer.memory_bytes {
                 memory(&key("memory_bytes"), bytes.0)?;

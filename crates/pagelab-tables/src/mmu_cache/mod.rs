@@ -33,14 +33,18 @@ mmu_caches! {
         None(none::Nothing) = "none", "every walk reads every level";
     }
     mod paging_structure [
-        /// Geometry for `paging-structure` and `coalesced`: one array per level, tagged by virtual-address prefix
-        /// (Intel SDM vol. 3A, 4.10.3).
+        /// Geometry for `paging-structure`, `coalesced` and `split-page-table-cache`: one array per level (Intel SDM
+        /// vol. 3A, 4.10.3).
         paging_structure: paging_structure::PagingStructureConfig
     ] {
         PagingStructure(paging_structure::PagingStructureCache) = "paging-structure",
             "an array per level, tagged by virtual-address prefix, longest match (Intel)";
     }
-    mod coalesced {
+    mod coalesced [
+        /// What an entry of `coalesced` can represent, beside the geometry in `paging_structure`. Default: 8 entries.
+        #[serde(default)]
+        coalesced: coalesced::CoalescedConfig
+    ] {
         Coalesced(coalesced::CoalescedCache) = "coalesced",
             "paging-structure caches whose entries cover several that point to adjacent leaf tables";
     }
@@ -61,6 +65,19 @@ mmu_caches! {
     ] {
         Unified(unified::UnifiedTranslationCache) = "unified",
             "one array of entries of all upper levels, tagged by virtual-address prefix, longest match";
+    }
+    mod split_page_table_cache {
+        SplitPageTableCache(split_page_table_cache::SplitPageTableCache) = "split-page-table-cache",
+            "an array per level, tagged by the physical address of the entry";
+    }
+    mod translation_path [
+        /// Geometry for `translation-path-cache`: one array of whole paths (Barr, Cox, Rixner, "Translation caching",
+        /// ISCA 2010). Default: 24 entries, 2 cycles.
+        #[serde(default)]
+        translation_path: translation_path::TranslationPathCacheConfig
+    ] {
+        TranslationPath(translation_path::TranslationPathCache) = "translation-path-cache",
+            "one array of paths from the root to a leaf table, longest common part";
     }
     mod perfect {
         Perfect(perfect::Perfect) = "perfect", "unlimited and always hit: a walk reads its leaf only";

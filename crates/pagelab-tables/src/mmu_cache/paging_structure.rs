@@ -3,6 +3,7 @@
 //! Models: one array of entries per upper level, tagged by address space and virtual-address prefix, all looked up in
 //! parallel. The longest match determines where the walk starts.
 //! Source: Intel SDM vol. 3A, 4.10.3 (paging-structure caches); Barr, Cox, Rixner, ISCA 2010 (split translation cache).
+//! `split_page_table_cache.rs` has the same arrays with another tag.
 //! Parameters: `machine.mmu_cache.paging_structure`: entries, ways and policy per level, latency.
 //! Deviations: if a longer prefix matches, shorter matching prefixes do not count as used.
 
@@ -51,10 +52,11 @@ impl Geometry for PagingStructureConfig {
     }
 }
 
+/// The array of one level.
 #[derive(Clone)]
-struct Level {
-    level: u8,
-    array: AssocArray,
+pub(super) struct Level {
+    pub(super) level: u8,
+    pub(super) array: AssocArray,
 }
 
 /// The paging-structure caches of a layer on a core.
@@ -72,6 +74,11 @@ fn key(asid: Asid, prefix: u64) -> u64 {
 
 impl PagingStructureCache {
     pub fn new(config: &PagingStructureConfig, rng: &Rng) -> Result<Self, EngineError> {
+        Ok(Self { levels: Self::levels(config, rng)?, latency_cycles: config.latency_cycles.into() })
+    }
+
+    /// The empty arrays of a geometry, in ascending order of level.
+    pub(super) fn levels(config: &PagingStructureConfig, rng: &Rng) -> Result<Vec<Level>, EngineError> {
         let mut levels = Vec::new();
         for (index, array_config) in config.arrays.iter().enumerate() {
             let path = format!("machine.mmu_cache.paging_structure.arrays.{index}");
@@ -88,7 +95,7 @@ impl PagingStructureCache {
             });
         }
         levels.sort_by_key(|l| l.level);
-        Ok(Self { levels, latency_cycles: config.latency_cycles.into() })
+        Ok(levels)
     }
 
     /// Geometries for tests of such arrays: few entries, for some levels and for all.

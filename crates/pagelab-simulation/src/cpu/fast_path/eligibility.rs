@@ -69,6 +69,7 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         file_folios: _,
         placement: _,
         placement_for: _,
+        contiguous_tables: _,
         translation_cache: _,
         frame_allocator: _,
         brk_alignment_bytes: _,
