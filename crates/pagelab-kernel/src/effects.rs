@@ -27,6 +27,8 @@ pub struct Effects {
     pub dma: Vec<DmaWrite>,
     /// Needs for which kernel threads of a layer are woken.
     pub wakeups: Vec<(LayerId, Need)>,
+    /// The registers of all CPUs' walkers are written, for which the other CPUs are interrupted.
+    pub engine_registers: bool,
 }
 
 impl Effects {

@@ -332,6 +332,7 @@ impl Os {
         }
         let files: Vec<VaRange> = vmas.iter().filter(|vma| vma.file.is_some()).map(Vma::range).collect();
         layer.spaces[child.index].vmas = vmas;
+        layer.inherit_engine(parent.index, child.index);
         files.into_iter().try_for_each(|range| self.note_sharing(child, range))?;
         Ok(gone)
     }

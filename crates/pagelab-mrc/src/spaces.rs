@@ -94,6 +94,7 @@ impl Spaces {
             | EventKind::FileData { .. }
             | EventKind::FileHole { .. }
             | EventKind::Relocate { .. }
+            | EventKind::EngineCall { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit

@@ -200,6 +200,12 @@ pub enum EventKind {
         /// Length in bytes.
         len: u64,
     },
+    /// The process enables or disables the fault engine of its kernel (`MFOE_enable`, `MFOE_disable`). Kernels without
+    /// such an engine ignore it.
+    EngineCall {
+        /// Whether it enables the engine; otherwise it disables it.
+        enable: bool,
+    },
     /// The thread's access to `addr` faulted. The following accesses of the recorded kernel are its handler; the access
     /// itself comes after them.
     Fault {

@@ -406,6 +406,7 @@ impl Sampled {
             EventKind::ProcessStart { .. }
             | EventKind::Vfork { .. }
             | EventKind::FileData { .. }
+            | EventKind::EngineCall { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::Wake { .. }
             | EventKind::Woken { .. }

@@ -77,6 +77,10 @@ pub enum Op {
     Heap {
         end: u64,
     },
+    /// The process enables or disables its fault engine.
+    Engine {
+        enable: bool,
+    },
     Thread,
     Fork,
     Exec,
@@ -141,6 +145,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (prop_oneof![file(), memory_file()], 0_u64..20, 1_u64..20)
             .prop_map(|(file, from, pages)| Op::Punch { file, from, pages }),
         2 => (0_u64..200_000).prop_map(|bytes| Op::Heap { end: HEAP + bytes }),
+        1 => any::<bool>().prop_map(|enable| Op::Engine { enable }),
         2 => Just(Op::Thread),
         1 => Just(Op::Fork),
         1 => Just(Op::Exec),
@@ -246,6 +251,7 @@ impl Program {
                     Some(EventKind::FileHole { file, offset, len })
                 }
                 Op::Heap { end } => Some(EventKind::Brk { start: HEAP, end }),
+                Op::Engine { enable } => Some(EventKind::EngineCall { enable }),
                 Op::Thread | Op::Fork if threads == MOST_THREADS => None,
                 Op::Thread => {
                     live.push((script.thread(process), process));

@@ -25,6 +25,8 @@ fn pause(script: &mut ScriptWriter, accesses: u64) {
 /// Touches the pages of a file or of anonymous memory, with time to prepare frames in between.
 fn run(config: &Config, file: Option<&str>) -> Statistics {
     let mut script = ScriptWriter::new();
+    // Engines that processes enable themselves; others ignore it.
+    script.event(0, EventKind::EngineCall { enable: true });
     script.mmap(0, OWN, FRAME_BYTES);
     script.store(0, OWN);
     let (len, prot) = (PAGES * FRAME_BYTES, Protection::READ_WRITE);

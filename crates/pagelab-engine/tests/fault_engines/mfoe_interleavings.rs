@@ -292,7 +292,11 @@ impl explore::Race for Race {
                     );
                     !["Allocate", "Zero", "Batch", "Begin"].iter().any(|own| thread.contains(&format!("state: {own}")))
                 }
-                Activity::Populate(_) | Activity::Sync(_) | Activity::PageOut(_) | Activity::ExitScan(_) => true,
+                Activity::Populate(_)
+                | Activity::Sync(_)
+                | Activity::PageOut(_)
+                | Activity::ExitScan(_)
+                | Activity::EngineCall(_) => true,
             };
             if visible || simulation.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;

@@ -292,7 +292,8 @@ impl explore::Race for Race {
                 | Activity::Populate(_)
                 | Activity::Sync(_)
                 | Activity::PageOut(_)
-                | Activity::ExitScan(_) => true,
+                | Activity::ExitScan(_)
+                | Activity::EngineCall(_) => true,
             };
             if visible || self.simulation.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;

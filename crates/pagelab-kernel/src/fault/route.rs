@@ -51,7 +51,9 @@ impl Fault {
         }
         match word.map(|entry| entry.word) {
             Some(EntryWord::Swap(slot)) => return Ok(Some(self.choose_for_swapped(layer, slot))),
-            Some(EntryWord::Armed(_)) if layer.serves_faults() => return Ok(Some(FaultWork::Ready)),
+            Some(EntryWord::Armed(_)) if layer.serves_faults() && !layer.has_engine_off(self.request.space.index) => {
+                return Ok(Some(FaultWork::Ready));
+            }
             Some(EntryWord::Armed(_) | EntryWord::Stored(_)) | None => {}
         }
         if self.target.size == PageSize::Size4K
@@ -63,7 +65,8 @@ impl Fault {
             return self.choose_for_file(layer, &vma, around).map(Some);
         }
         let work = self.choose_anonymous(layer, &vma, zero_page);
-        let ready = work == FaultWork::Fresh && self.target.order == 0 && layer.takes_in_faults();
+        let takes = layer.takes_in_faults() && !layer.has_engine_off(self.request.space.index);
+        let ready = work == FaultWork::Fresh && self.target.order == 0 && takes;
         Ok(Some(if ready && layer.is_served(self.request.space.index, self.request.va) {
             FaultWork::Ready
         } else {

@@ -81,6 +81,14 @@ pub trait KernelSide: Sized {
         None
     }
 
+    /// Whether processes begin without it, and enable it by a call.
+    fn is_off_at_start(&self) -> bool {
+        false
+    }
+
+    /// A process forks: its child has the engine as it does.
+    fn inherit(&mut self, _parent: u32, _child: u32) {}
+
     /// Asks for pages of a space to be armed or disarmed. For engines that do not fill at once.
     fn queue_job(&mut self, job: ArmingJob);
 
@@ -204,6 +212,16 @@ macro_rules! make_state {
             /// See [`KernelSide::fills_at_once`].
             pub fn fills_at_once(&self) -> Option<Cycles> {
                 match self { $(Self::$Engine(engine) => engine.fills_at_once(),)+ }
+            }
+
+            /// See [`KernelSide::is_off_at_start`].
+            pub fn is_off_at_start(&self) -> bool {
+                match self { $(Self::$Engine(engine) => engine.is_off_at_start(),)+ }
+            }
+
+            /// See [`KernelSide::inherit`].
+            pub fn inherit(&mut self, parent: u32, child: u32) {
+                match self { $(Self::$Engine(engine) => engine.inherit(parent, child),)+ }
             }
 
             /// See [`KernelSide::share`].

@@ -35,9 +35,21 @@ impl Layer {
         self.mechanisms.engine.as_ref().is_some_and(|engine| engine.serves_faults())
     }
 
+    /// Whether the process of a space does not have the engine: it has disabled it, or not enabled it yet.
+    pub fn has_engine_off(&self, index: u32) -> bool {
+        self.spaces[index].vmas.engine_is_off()
+    }
+
     /// Whether faults take ready frames instead of allocating, armed or not.
     pub fn takes_in_faults(&self) -> bool {
         self.mechanisms.engine.as_ref().is_some_and(|engine| engine.in_fault().is_some())
+    }
+
+    /// A child has the engine if its parent had enabled it.
+    pub fn inherit_engine(&mut self, parent: u32, child: u32) {
+        if let Some(engine) = &mut self.mechanisms.engine {
+            engine.inherit(parent, child);
+        }
     }
 
     /// The word for the entry of a page until it is mapped, if the engine may map it.
@@ -69,7 +81,7 @@ impl Layer {
 
     /// Requests that the entries of a new mapping are armed.
     pub fn request_arming(&mut self, context: KernelContext, index: u32, range: VaRange) -> ArmingMode {
-        if !self.is_served(index, range.start) || self.takes_in_faults() {
+        if !self.is_served(index, range.start) || self.takes_in_faults() || self.has_engine_off(index) {
             return ArmingMode::Nothing;
         }
         let engine = self.mechanisms.engine.as_mut().expect("it serves the mapping");

@@ -240,7 +240,8 @@ impl Layer {
     ) -> Result<u32, EngineError> {
         let objects = self.take_frame(context, FramePurpose::KernelObject, "an address space")?;
         let table = self.new_table(context, guest)?;
-        let vmas = VmaSet::default().with_brk_alignment(self.paging.brk_alignment);
+        let off = self.mechanisms.engine.as_ref().is_some_and(EngineState::is_off_at_start);
+        let vmas = VmaSet::default().with_brk_alignment(self.paging.brk_alignment).with_engine_off(off);
         if let Some(index) = self.spaces.retired.pop() {
             let space = &mut self.spaces[index];
             (space.table, space.objects) = (table, objects);

@@ -6,7 +6,7 @@ use pagelab_trace::event::{EventKind, MapFlags, Protection};
 
 use pagelab_base::addr::FRAME_BYTES;
 
-use super::{HugeAdvice, OrderAdvice, PageAdvice, VaRange, Vma, VmaAdvice, VmaChange, VmaError, VmaKind, VmaSet};
+use super::{HugeAdvice, OrderAdvice, PageAdvice, VaRange, Vma, VmaChange, VmaError, VmaKind, VmaSet};
 
 // More MAP_* bits of x86-64 Linux (include/uapi/linux/mman.h, asm-generic/mman.h).
 const MAP_LOCKED: u32 = 0x2000;
@@ -57,6 +57,7 @@ impl VmaSet {
             | EventKind::FileData { .. }
             | EventKind::FileHole { .. }
             | EventKind::Relocate { .. }
+            | EventKind::EngineCall { .. }
             | EventKind::Fault { .. }
             | EventKind::ThreadStart { .. }
             | EventKind::ThreadExit
@@ -114,7 +115,7 @@ impl VmaSet {
             kind,
             file: if is_file || kind == VmaKind::Special { file.cloned() } else { None },
             file_offset: if has_offsets { file_offset } else { 0 },
-            advice: VmaAdvice::default(),
+            advice: self.advice_of_new(),
             accounted: false,
         };
         vma.account();

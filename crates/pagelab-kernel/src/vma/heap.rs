@@ -111,7 +111,8 @@ impl VmaSet {
             return Ok(self.shrink_heap(old_end, old_mapped_end));
         }
         let gaps = self.gaps(VaRange { start: old_end, end: mapped_end });
-        Ok(gaps.into_iter().flat_map(|gap| self.map(heap_vma(gap), false)).collect())
+        let advice = self.advice_of_new();
+        Ok(gaps.into_iter().flat_map(|gap| self.map(heap_vma(gap, advice), false)).collect())
     }
 
     /// End of a heap with the alignment.
@@ -154,7 +155,7 @@ impl VmaSet {
     }
 }
 
-fn heap_vma(range: VaRange) -> Vma {
+fn heap_vma(range: VaRange, advice: VmaAdvice) -> Vma {
     Vma {
         start: range.start,
         end: range.end,
@@ -163,7 +164,7 @@ fn heap_vma(range: VaRange) -> Vma {
         kind: VmaKind::Heap,
         file: None,
         file_offset: 0,
-        advice: VmaAdvice::default(),
+        advice,
         accounted: true,
     }
 }

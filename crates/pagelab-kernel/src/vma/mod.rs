@@ -149,6 +149,8 @@ pub struct VmaAdvice {
     pub wipe_on_fork: bool,
     /// Translated by the direct segment, and not merged with other mappings.
     pub direct_segment: bool,
+    /// Made while the process did not have the fault engine, which does not serve it (no `VM_MFOE`).
+    pub unserved: bool,
 }
 
 /// One virtual memory area: `start..end` in whole pages, never empty.

@@ -83,12 +83,43 @@ pub struct VmaSet {
     mapped_pages: u64,
     pub(super) heap: Heap,
     limits: StackLimits,
+    engine: EngineFlag,
+}
+
+/// The process's flag of a fault engine.
+#[derive(Clone, Copy, Debug, Default)]
+struct EngineFlag {
+    /// The process does not have the engine, and its new mappings are not served.
+    off: bool,
+    /// A new program begins without it.
+    off_at_start: bool,
 }
 
 impl VmaSet {
     /// An address space without mappings, whose stack grows up to these limits.
     pub fn new(limits: StackLimits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// The same address space; with `off`, programs begin without the fault engine.
+    pub fn with_engine_off(mut self, off: bool) -> Self {
+        self.engine = EngineFlag { off, off_at_start: off };
+        self
+    }
+
+    /// Whether the process does not have the fault engine of its kernel.
+    pub fn engine_is_off(&self) -> bool {
+        self.engine.off
+    }
+
+    /// Gives the process the engine, or takes it away.
+    pub fn set_engine_off(&mut self, off: bool) {
+        self.engine.off = off;
+    }
+
+    /// The advice of mappings that the process makes now.
+    pub(super) fn advice_of_new(&self) -> VmaAdvice {
+        VmaAdvice { unserved: self.engine.off, ..VmaAdvice::default() }
     }
 
     /// The VMAs in ascending order.
@@ -180,6 +211,7 @@ impl VmaSet {
         self.ends.clear();
         self.mapped_pages = 0;
         self.heap = self.heap.cleared();
+        self.engine.off = self.engine.off_at_start;
         self.vmas.drain(..).map(|vma| VmaChange::Unmapped { vma }).collect()
     }
 
@@ -273,7 +305,7 @@ impl VmaSet {
 
     /// The VMAs that a forked child starts with. Pages of VMAs advised `wipe_on_fork` must not be inherited.
     pub fn fork(&self) -> Self {
-        let mut child = Self { heap: self.heap, ..Self::new(self.limits) };
+        let mut child = Self { heap: self.heap, engine: self.engine, ..Self::new(self.limits) };
         child.vmas = self.vmas.iter().filter(|vma| !vma.advice.dont_fork).cloned().collect();
         child.ends = child.vmas.iter().map(|vma| vma.end).collect();
         child.mapped_pages = child.vmas.iter().map(Vma::pages).sum();

@@ -13,6 +13,7 @@ use pagelab_base::page_fault::Intent;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault_engine::kernel_side::EngineState;
+use pagelab_kernel::fault_engine::mfoe::call::EngineCall;
 use pagelab_kernel::mapping::Consequences;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::page_out::PageOut;
@@ -66,6 +67,11 @@ impl Simulation {
                 self.exit(cpu, space)?;
                 self.programs.inputs[input].set_space(event.process, None);
             }
+            &EventKind::EngineCall { enable } => {
+                if let Some(call) = EngineCall::new(space, enable, &self.kernels.os) {
+                    self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::EngineCall(call));
+                }
+            }
             EventKind::Fault { addr, write } => {
                 let intent = if *write { Intent::Store } else { Intent::Load };
                 self.simulate_recorded_fault(cpu, space, VirtAddr(*addr), intent);
@@ -74,18 +80,8 @@ impl Simulation {
                 self.kernels.os.mapping.calls += 1;
                 let sync = Sync::new(space, *addr, *len, *flags);
                 self.kernels.os.mapping.impossible += u64::from(sync.is_err());
-                if let Some(sync) =
-                    sync.ok().flatten().filter(|_| self.kernels.os.layers[space.layer].storage().is_some())
-                {
-                    if self.kernels.os.layers[space.layer]
-                        .mechanisms
-                        .engine
-                        .as_ref()
-                        .is_some_and(EngineState::maps_files)
-                    {
-                        self.kernels.os.account_for_taken(space);
-                    }
-                    self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
+                if let Some(sync) = sync.ok().flatten() {
+                    self.begin_sync(cpu, input, event, sync);
                 }
             }
             EventKind::Truncate { .. }
@@ -106,6 +102,19 @@ impl Simulation {
         self.scheduler.cpus[cpu].clock.execute(Class::Kernel, pages * self.kernels.os.costs.fault.accounting());
         self.wake_kthreads(cpu, &mut effects);
         Ok(())
+    }
+
+    /// Begins the writing of an msync, if files are read from storage.
+    fn begin_sync(&mut self, cpu: CpuId, input: usize, event: &Event, sync: Sync) {
+        let space = sync.space();
+        let layer = &self.kernels.os.layers[space.layer];
+        if layer.storage().is_none() {
+            return;
+        }
+        if layer.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
+            self.kernels.os.account_for_taken(space);
+        }
+        self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::Sync(sync));
     }
 
     /// Begins a stretch of the program, which is measured or not. Costs nothing.

@@ -136,6 +136,25 @@ impl Simulation {
         self.kernels.shootdowns.interrupts += interrupted;
     }
 
+    /// Interrupts all other CPUs that are at work to have a register of each written (Linux `schedule_on_each_cpu`),
+    /// and waits for them.
+    #[cold]
+    pub(crate) fn interrupt_others(&mut self, by: CpuId) {
+        let costs = &self.kernels.os.costs;
+        let (interrupt, wait) = (costs.fault.entry.cost() + costs.fault.exit.cost(), costs.shootdown_ipi_cycles);
+        let mut interrupted = false;
+        for (index, cpu) in self.scheduler.cpus.iter_mut().enumerate() {
+            // An idle CPU writes it when it resumes.
+            if index != by.index() && cpu.presence == Presence::Running {
+                cpu.clock.execute(Class::Stolen, interrupt);
+                interrupted = true;
+            }
+        }
+        if interrupted {
+            self.scheduler.cpus[by].clock.spend(Class::Kernel, wait.into());
+        }
+    }
+
     /// Drops, on every core, all translations that depend on a hypervisor's mapping of its guests' memory. Translations
     /// of guests lead to machine memory, so those that passed through the changed pages cannot be identified.
     fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {

@@ -9,6 +9,7 @@ use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::{PlacedSource, ReplayOptions, Simulation};
 use crate::observe::Observers;
 use crate::programs::Programs;
+use crate::programs::engine_calls::WithEngineCalls;
 use crate::programs::input::Input;
 use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
@@ -134,7 +135,8 @@ impl Simulation {
         };
         for (number, placed) in sources.into_iter().enumerate() {
             let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), placed.memory_limit)? };
-            let source = reordered(config, sampled(config, placed.source, max_accesses)?);
+            let source = with_engine_calls(config, placed.source);
+            let source = reordered(config, sampled(config, source, max_accesses)?);
             begin(&mut inputs, source, Role::Main, &placed.cpus, home);
         }
         for (number, co_runner) in background.co_runners.iter().enumerate() {
@@ -164,6 +166,12 @@ impl Simulation {
         let programs = Programs::new(inputs, load, max_accesses, window);
         Ok(Self { hw, kernels, scheduler, programs, observers: Observers::default(), replay })
     }
+}
+
+/// A main source with the calls of a fault engine that the configuration adds.
+fn with_engine_calls(config: &Config, source: Box<dyn Source>) -> Box<dyn Source> {
+    let calls = &config.engine.fault_engine_calls;
+    if calls.is_empty() { source } else { Box::new(WithEngineCalls::new(source, &calls.0)) }
 }
 
 /// A main source, restricted to the windows that the configuration selects.

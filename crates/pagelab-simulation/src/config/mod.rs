@@ -1,8 +1,10 @@
 //! The configuration of a run: one typed definition. Unknown keys are errors, and it is validated once.
 
+mod engine_calls;
 mod sample;
 mod validate;
 
+pub use engine_calls::{EngineCallAt, EngineCalls};
 pub use sample::SampleConfig;
 
 use pagelab_base::switch::Switch;
@@ -86,6 +88,11 @@ pub struct EngineConfig {
     /// page faults need it.
     #[serde(skip_serializing_if = "SampleConfig::is_off")]
     pub sample: SampleConfig,
+    /// Calls with which the process of each main source enables and disables its kernel's fault engine: `enable@N` and
+    /// `disable@N` come after the source's first N accesses, at 0 before its first mapping. Kernels without such an
+    /// engine ignore them.
+    #[serde(skip_serializing_if = "EngineCalls::is_empty")]
+    pub fault_engine_calls: EngineCalls,
     /// Compare every translation with a flat record of what the kernel mapped (`--check`).
     pub check: Switch,
 }
@@ -106,6 +113,7 @@ impl Default for EngineConfig {
             input_window_accesses: 1 << 20,
             interleaving: 0,
             sample: SampleConfig::Off,
+            fault_engine_calls: EngineCalls::default(),
             check: Switch(false),
         }
     }

@@ -186,9 +186,13 @@ impl Simulation {
         any
     }
 
-    /// Shoots down the translations that a step has invalidated; false if there are none.
+    /// Shoots down the translations that a step has invalidated; false if there are none. Interrupts the other CPUs if
+    /// it writes their registers.
     #[inline]
     fn carry_out_invalidations(&mut self, cpu: CpuId, effects: &mut Effects) -> bool {
+        if std::mem::take(&mut effects.engine_registers) {
+            self.interrupt_others(cpu);
+        }
         let any = !effects.invalidated.is_empty();
         while let Some((space, invalidation)) = effects.invalidated.pop() {
             self.invalidate(cpu, space, &invalidation, false);
@@ -223,7 +227,11 @@ impl Simulation {
                     self.profile_miss_end(cpu, major);
                 }
             }
-            Activity::Populate(_) | Activity::Sync(_) | Activity::PageOut(_) | Activity::ExitScan(_) => {}
+            Activity::Populate(_)
+            | Activity::Sync(_)
+            | Activity::PageOut(_)
+            | Activity::ExitScan(_)
+            | Activity::EngineCall(_) => {}
         }
     }
 }

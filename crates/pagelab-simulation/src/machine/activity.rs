@@ -17,6 +17,7 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault::Fault;
 use pagelab_kernel::fault::stage::Stage;
+use pagelab_kernel::fault_engine::mfoe::call::EngineCall;
 use pagelab_kernel::fault_engine::work::EngineWork;
 use pagelab_kernel::locks::TaskId;
 use pagelab_kernel::page_out::PageOut;
@@ -46,6 +47,8 @@ pub enum Activity {
     ExitScan(ExitScan),
     /// A fault engine that maps a page.
     Engine(EngineWork),
+    /// A call that enables or disables a fault engine.
+    EngineCall(EngineCall),
 }
 
 impl Activity {
@@ -59,6 +62,7 @@ impl Activity {
             Self::Kernel { layer, .. } => *layer,
             Self::ExitScan(scan) => scan.layer(),
             Self::Engine(work) => work.layer(),
+            Self::EngineCall(call) => call.space().layer,
         }
     }
 
@@ -70,7 +74,8 @@ impl Activity {
             | Self::Sync(_)
             | Self::PageOut(_)
             | Self::Kernel { .. }
-            | Self::ExitScan(_) => true,
+            | Self::ExitScan(_)
+            | Self::EngineCall(_) => true,
             Self::Engine(_) => false,
         }
     }
@@ -85,7 +90,8 @@ impl Activity {
             | Self::Sync(_)
             | Self::PageOut(_)
             | Self::Kernel { .. }
-            | Self::ExitScan(_) => Class::Kernel,
+            | Self::ExitScan(_)
+            | Self::EngineCall(_) => Class::Kernel,
         }
     }
 
@@ -95,6 +101,7 @@ impl Activity {
             Self::ExitScan(scan) => os.layers[scan.layer()].spaces.tables.charge_scan(cycles),
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
             Self::Engine(work) => work.charge(os, cycles),
+            Self::EngineCall(call) => call.charge(os, cycles),
             Self::Sync(_) => Sync::charge(os, cycles),
             Self::PageOut(_) => PageOut::charge(os, cycles),
             Self::Fault(_) | Self::Populate(_) => unreachable!("cycles of faults are counted by stage"),
@@ -112,6 +119,7 @@ impl Activity {
             Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
             Self::Engine(work) => work.plan(os, step),
+            Self::EngineCall(call) => call.plan(os, step),
         }
         None
     }
@@ -133,6 +141,7 @@ impl Activity {
             Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, effects, task)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
             Self::Engine(work) => Ok(work.commit(os, effects, task, io_failed)),
+            Self::EngineCall(call) => Ok(call.commit(os, effects, task)),
         }
     }
 }

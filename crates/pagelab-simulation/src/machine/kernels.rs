@@ -132,6 +132,7 @@ fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
         | EventKind::Allocated { .. }
         | EventKind::Freed { .. }
         | EventKind::Msync { .. }
+        | EventKind::EngineCall { .. }
         | EventKind::Fault { .. }
         | EventKind::Truncate { .. }
         | EventKind::FileData { .. }

@@ -44,6 +44,7 @@ impl FileNames {
             | EventKind::Allocated { .. }
             | EventKind::Freed { .. }
             | EventKind::Msync { .. }
+            | EventKind::EngineCall { .. }
             | EventKind::Fault { .. }
             | EventKind::Brk { .. }
             | EventKind::Fork { .. }

@@ -21,6 +21,7 @@ use crate::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 /// | `msync` | `addr`, `len`, `flags` |
 /// | `truncate` | `file`, `len` (new), `old_len` |
 /// | `file_data`, `file_hole`, `relocate` | `file`, `file_offset`, `len` |
+/// | `engine_call` | `argument` (1 to enable the fault engine, 0 to disable it) |
 /// | `fault` | `addr`, `argument` (1 for a store, otherwise 0) |
 /// | `brk` | `addr` (start of the heap), `len` |
 /// | `fork`, `vfork` | `other_process` (child) |
@@ -68,7 +69,7 @@ fn as_text<S: Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::O
 }
 
 /// The names of all kinds; [`EventRow::kind`] refers to one of them.
-const KINDS: [&str; 26] = [
+const KINDS: [&str; 27] = [
     "process_start",
     "mmap",
     "munmap",
@@ -82,6 +83,7 @@ const KINDS: [&str; 26] = [
     "file_data",
     "file_hole",
     "relocate",
+    "engine_call",
     "fault",
     "brk",
     "fork",
@@ -114,6 +116,7 @@ impl EventRow {
             EventKind::FileData { .. } => "file_data",
             EventKind::FileHole { .. } => "file_hole",
             EventKind::Relocate { .. } => "relocate",
+            EventKind::EngineCall { .. } => "engine_call",
             EventKind::Fault { .. } => "fault",
             EventKind::Brk { .. } => "brk",
             EventKind::Fork { .. } => "fork",
@@ -149,6 +152,11 @@ impl EventRow {
         let argument = self.argument.ok_or_else(|| missing("argument"));
         let out_of_range = move |value: i64| format!("{kind} with argument {value}");
         let unsigned = argument.clone().and_then(|v| u32::try_from(v).map_err(|_| out_of_range(v)));
+        let flag = unsigned.clone().and_then(|v| match v {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(out_of_range(other.into())),
+        });
         let edge = argument.clone().map(i64::cast_unsigned);
         let count = argument.clone().and_then(|v| u64::try_from(v).map_err(|_| out_of_range(v)));
         let signed = argument.and_then(|v| i32::try_from(v).map_err(|_| out_of_range(v)));
@@ -187,14 +195,8 @@ impl EventRow {
             "file_data" => EventKind::FileData { file: file?, offset: file_offset?, len: len? },
             "file_hole" => EventKind::FileHole { file: file?, offset: file_offset?, len: len? },
             "relocate" => EventKind::Relocate { file: file?, offset: file_offset?, len: len? },
-            "fault" => EventKind::Fault {
-                addr: addr?,
-                write: match unsigned? {
-                    0 => false,
-                    1 => true,
-                    other => return Err(out_of_range(other.into())),
-                },
-            },
+            "engine_call" => EventKind::EngineCall { enable: flag? },
+            "fault" => EventKind::Fault { addr: addr?, write: flag? },
             "brk" => {
                 let start = addr?;
                 EventKind::Brk { start, end: start.wrapping_add(len?) }
@@ -261,6 +263,7 @@ impl From<&Event> for EventRow {
             | EventKind::Relocate { file, offset, len } => {
                 (row.file, row.file_offset, row.len) = (Some(file.clone()), Some(*offset), Some(*len));
             }
+            EventKind::EngineCall { enable } => row.argument = Some(i64::from(*enable)),
             EventKind::Fault { addr, write } => (row.addr, row.argument) = (Some(*addr), Some(i64::from(*write))),
             // Wrapping, so that even a nonsensical pair can be restored.
             EventKind::Brk { start, end } => (row.addr, row.len) = (Some(*start), Some(end.wrapping_sub(*start))),

@@ -32,6 +32,7 @@
 //! | `stretches` | selects the stretches of the program to record |
 //! | `functions` | functions at whose calls stretches begin and end |
 //! | `calls` | call stacks, by the executed calls and returns |
+//! | `engine_call` | calls of the kernel's fault engine |
 //! | `perf_maps` | names of generated code |
 //! | `pages` | pages touched in skipped stretches |
 //! | `running` | the program, under Valgrind or stepped |
@@ -50,6 +51,7 @@
 mod bounds;
 mod calls;
 mod collect;
+mod engine_call;
 mod flow;
 mod follow;
 mod frame;
@@ -75,6 +77,7 @@ mod tool;
 mod valgrind_limits;
 
 pub use bounds::Bound;
+pub use engine_call::ENGINE_CALLS;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
 pub use running::Method;

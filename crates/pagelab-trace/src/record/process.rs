@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::calls::ProcessStacks;
+use super::engine_call;
 use super::flow::Steps;
 use super::frame::Frame;
 use super::functions::Mapped;
@@ -422,8 +423,10 @@ impl Process {
                 EventKind::Mprotect { addr, len, prot: Protection::from_bits(prot) }
             }
             Control::Madvise { addr, len, advice } => {
-                self.take_advice(addr, len, advice);
-                EventKind::Madvise { addr, len, advice }
+                engine_call::from_advice(addr, len, advice).unwrap_or_else(|| {
+                    self.take_advice(addr, len, advice);
+                    EventKind::Madvise { addr, len, advice }
+                })
             }
             Control::Wake { number } => EventKind::Wake { edge: self.edge(number) },
             Control::Woken { number } => EventKind::Woken { edge: self.edge(number) },

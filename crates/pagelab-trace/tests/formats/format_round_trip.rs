@@ -56,6 +56,7 @@ fn any_event_kind() -> impl Strategy<Value = EventKind> {
         (n(), n()).prop_map(|(offset, len)| EventKind::FileData { file: "data".into(), offset, len }),
         (n(), n()).prop_map(|(offset, len)| EventKind::FileHole { file: "data".into(), offset, len }),
         (n(), n()).prop_map(|(offset, len)| EventKind::Relocate { file: "data".into(), offset, len }),
+        any::<bool>().prop_map(|enable| EventKind::EngineCall { enable }),
         (n(), any::<bool>()).prop_map(|(addr, write)| EventKind::Fault { addr, write }),
         (n(), n()).prop_map(|(start, end)| EventKind::Brk { start, end }),
         any::<u32>().prop_map(|child| EventKind::Fork { child: ProcessIx(child) }),

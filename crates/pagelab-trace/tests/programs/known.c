@@ -30,6 +30,9 @@ int main(int argc, char **argv)
    mprotect(b, 4096, PROT_READ);
    madvise((char *)b + 8192, 4096, MADV_DONTNEED);
    munmap((char *)b + (1 << 21), 1 << 21);
+   /* Enables and disables the kernel's fault engine. */
+   madvise((void *)0x706167651000, 0, MADV_NORMAL);
+   madvise((void *)0x706167650000, 0, MADV_NORMAL);
    printf("%p %p\n", (void *)a, (void *)b);
    return 7;
 }

@@ -199,6 +199,8 @@ fn known_accesses_are_recorded_exactly_and_in_order() {
         ),
         recorded.position("madvise", |e| *e == EventKind::Madvise { addr: b + 8192, len: 4096, advice: 4 }),
         recorded.position("munmap", |e| *e == EventKind::Munmap { addr: b + (1 << 21), len: 1 << 21 }),
+        recorded.position("enable", |e| *e == EventKind::EngineCall { enable: true }),
+        recorded.position("disable", |e| *e == EventKind::EngineCall { enable: false }),
         recorded.position("exit", |e| *e == EventKind::Exit { code: 7 }),
     ];
     assert!(order.is_sorted(), "{order:?}");

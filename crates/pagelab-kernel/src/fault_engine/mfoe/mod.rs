@@ -35,15 +35,18 @@
 //!   alone, or from the thread's node (`numa`). The node of a frame does not affect the latency of accesses.
 //! - Ready frames are not given back when memory is short. The thread then prepares no more.
 //!
-//! Deviations: processes have it enabled from their start, or never (`fault_engine_for` of the layer). It is disabled
-//! for a process when the process ends or exceeds the limit. When it is disabled for the last process, 4.7 frees all
-//! ready frames; here the background thread does so (`unused`), or they stay for the next process. One thread arms all
-//! mappings in turn, while the paper spawns one for each. Calls that account for used entries make no references for
-//! it. A fault in a host's table does not suspend a guest's walk: the walk restarts. A task that maps a page of 4 KiB
-//! where one of 2 MiB is possible waits for others that map a page there, as handlers do. Hosts do not take memory back
-//! from guests, so this needs no protection (4.9).
+//! - Mappings that a process makes while it has the engine are served, also when they are extended or protected later.
+//!   Those that it makes without it never are. Entries that have not been armed when it is disabled stay so.
+//!
+//! Deviations: the engine ends with the process, or when the process exceeds the limit. When the last process ends, 4.7
+//! frees all ready frames; here the background thread does so (`unused`), or they stay for the next process. A call
+//! frees them at once ([`call`]). One thread arms all mappings in turn, while the paper spawns one for each. Calls that
+//! account for used entries make no references for it. A fault in a host's table does not suspend a guest's walk: the
+//! walk restarts. A task that maps a page of 4 KiB where one of 2 MiB is possible waits for others that map a page
+//! there, as handlers do. Hosts do not take memory back from guests, so this needs no protection (4.9).
 
 pub mod arming;
+pub mod call;
 pub mod engine_access;
 pub mod offload;
 pub mod parameters;

@@ -171,7 +171,7 @@ impl PageWork for Offload {
             verdict: EngineVerdict::Kernel,
         };
         let engine = mfoe(work.layer(os));
-        if engine.serves_faults() || !engine.is_enabled() {
+        if engine.serves_faults() || !engine.is_enabled() || work.layer(os).has_engine_off(fault.space.index) {
             return None;
         }
         let (_, size) = work.look(os).1?;

@@ -28,6 +28,17 @@ pub enum Form {
     Software,
 }
 
+/// When a process has the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enabled {
+    /// From its start, until it disables the engine.
+    #[default]
+    Always,
+    /// Once it has enabled the engine by a system call.
+    ByCall,
+}
+
 /// The NUMA nodes from which the frames of a CPU's table come, if memory has several (`frame_allocator.nodes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -59,6 +70,9 @@ pub enum Unused {
 pub struct Parameters {
     /// What takes frames from the pre-allocation tables.
     pub form: Form,
+    /// When a process has the engine; calls that enable and disable it are events of a trace, or
+    /// `engine.fault_engine_calls`.
+    pub enabled: Enabled,
     /// Frames that are kept ready per CPU.
     pub entries: u32,
     /// Initial and smallest number of frames that passes prepare for a CPU; 0 for always `entries`. A pass doubles the
@@ -84,6 +98,8 @@ pub struct Parameters {
     pub spawn_cycles: u32,
     /// Cycles per entry that it arms, beyond references.
     pub arm_cycles: u32,
+    /// Cycles of entry, dispatch and return of a system call of the engine, beyond references.
+    pub call_cycles: u32,
     /// For the software form: nothing is armed. Every first write to a page of anonymous memory takes a ready frame
     /// instead of allocating one. The fault charges it and adds it to the reverse map, and leaves the LRU lists to the
     /// thread, at these costs.
@@ -94,6 +110,7 @@ impl Default for Parameters {
     fn default() -> Self {
         Self {
             form: Form::Hardware,
+            enabled: Enabled::Always,
             entries: 256,
             least_entries: 0,
             huge_entries: 0,
@@ -106,6 +123,7 @@ impl Default for Parameters {
             step_cycles: 1,
             spawn_cycles: 6000,
             arm_cycles: 12,
+            call_cycles: 300,
             in_fault: None,
         }
     }
@@ -177,7 +195,8 @@ impl EngineParameters for Parameters {
         let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
         let take = RingCost { instructions: 163, cycles: CodeCycles::Core, cpu: 4, space: 4, again: 7 };
         let defer = RingCost { instructions: 26, cycles: CodeCycles::Core, cpu: 0, space: 1, again: 6 };
+        let by_call = Self { enabled: Enabled::ByCall, ..adaptive.clone() };
         let in_fault = Self { in_fault: Some(Box::new(RingCosts { take, defer })), ..software.clone() };
-        vec![Self { period_cycles: 100_000, ..Self::default() }, software, in_fault, hurried, adaptive, huge]
+        vec![Self { period_cycles: 100_000, ..Self::default() }, software, in_fault, hurried, adaptive, by_call, huge]
     }
 }

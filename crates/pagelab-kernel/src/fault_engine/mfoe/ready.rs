@@ -154,6 +154,11 @@ impl Ready {
         Some(frame)
     }
 
+    /// Whether its tables hold nothing: neither ready frames nor used ones.
+    pub fn is_clear(&self) -> bool {
+        self.held_frames() == 0 && !self.has_used()
+    }
+
     /// Whether some taken frames are not accounted for.
     fn has_used(&self) -> bool {
         self.counters.hits > self.counters.accounted + self.counters.accounted_by_calls

@@ -279,6 +279,7 @@ impl EngineThread for Refill {
             step.preset += os.costs.fault.all()[stage as usize].cost();
         };
         match &self.state {
+            RefillState::Lock if mfoe(layer).is_idle() => {}
             RefillState::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
             RefillState::Look => step.kernel(RefKind::Read, self.place(layer)),
             &RefillState::Account { owner, page, .. } => {
@@ -329,6 +330,7 @@ impl EngineThread for Refill {
     fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let cpu = task.cpu;
         self.state = match std::mem::replace(&mut self.state, RefillState::Lock) {
+            RefillState::Lock if mfoe(&os.layers[self.layer]).is_idle() => return Next::Done,
             RefillState::Lock => {
                 if !os.locks.acquire(self.key(), task) {
                     return Next::Block(self.key());

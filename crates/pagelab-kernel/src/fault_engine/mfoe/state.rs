@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::entry_word::{Armed, EntryWord, MOST_OWNERS};
 use crate::fault_engine::config::RingCosts;
 use crate::fault_engine::kernel_side::{ArmingJob, EngineScope, KernelSide, ReadyTableId, UnaccountedPage};
-use crate::fault_engine::mfoe::parameters::{Form, HUGE, Parameters, Unused};
+use crate::fault_engine::mfoe::parameters::{Enabled, Form, HUGE, Parameters, Unused};
 use crate::fault_engine::mfoe::ready::Ready;
 use crate::fault_engine::mfoe::tables::TableEntry;
 use crate::memory::Memory;
@@ -55,6 +55,32 @@ pub struct MfoeCounters {
     pub stopped: u64,
     /// Cycles of the walker's steps in the hardware form.
     pub steps: MfoeSteps,
+    /// System calls of processes.
+    pub calls: CallCounters,
+}
+
+/// Counters of the calls that enable and disable the engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallCounters {
+    /// Calls that enabled the engine for their process.
+    pub enabled: u64,
+    /// Calls that disabled it.
+    pub disabled: u64,
+    /// Calls that changed nothing.
+    pub repeated: u64,
+    /// Cycles of all of them.
+    pub cycles: Cycles,
+}
+
+impl CallCounters {
+    fn measures(&self) -> [Measure; 4] {
+        [
+            Measure::count("calls.enabled", self.enabled, "System calls that enabled the engine for their process"),
+            Measure::count("calls.disabled", self.disabled, "System calls that disabled it for their process"),
+            Measure::count("calls.repeated", self.repeated, "System calls that found it as they wanted it"),
+            Measure::cycles("calls.cycles", self.cycles, "Cycles of the calls that enable and disable the engine"),
+        ]
+    }
 }
 
 /// The kernel's part of MFOE, see the module's text.
@@ -73,6 +99,9 @@ pub struct Mfoe {
     /// Spaces whose pages are armed or being armed, and spaces that get no more frames from the engine.
     users: BTreeSet<u32>,
     stopped: BTreeSet<u32>,
+    /// Whether the enable bit of the CPUs' registers is clear: no process has enabled the engine yet, or the last one
+    /// has disabled it.
+    closed: bool,
     hits: Box<Latencies>,
     misses: Box<Latencies>,
 }
@@ -90,7 +119,29 @@ impl Mfoe {
 
     /// Whether frames are kept ready: the walker's ENABLE bit.
     pub fn is_enabled(&self) -> bool {
-        self.parameters.unused == Unused::Keep || !self.users.is_empty()
+        !self.closed && (self.parameters.unused == Unused::Keep || !self.users.is_empty())
+    }
+
+    /// Whether the registers' enable bit is set.
+    pub fn is_on(&self) -> bool {
+        !self.closed
+    }
+
+    /// A process has enabled the engine.
+    pub fn begin_use(&mut self, space: u32) {
+        self.users.insert(space);
+        self.closed = false;
+    }
+
+    /// A process has disabled the engine.
+    pub fn end_use(&mut self, space: u32) {
+        self.users.remove(&space);
+        self.closed = self.users.is_empty();
+    }
+
+    /// Whether the background threads have nothing to do until a process enables the engine.
+    pub fn is_idle(&self) -> bool {
+        self.closed && self.ready.iter().all(Ready::is_clear)
     }
 
     /// Whether a background pass should start early.
@@ -126,6 +177,7 @@ impl KernelSide for Mfoe {
             jobs: VecDeque::new(),
             users: BTreeSet::new(),
             stopped: BTreeSet::new(),
+            closed: parameters.enabled == Enabled::ByCall,
             hits: Box::default(),
             misses: Box::default(),
         })
@@ -134,7 +186,7 @@ impl KernelSide for Mfoe {
     fn serves(&self, space: u32, vma: &Vma) -> bool {
         let own = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared() && vma.file.is_none();
         let plain = own && !vma.flags.contains(MapFlags::HUGETLB) && (vma.prot.read || vma.prot.write);
-        plain && space < MOST_OWNERS && !self.stopped.contains(&space)
+        plain && !vma.advice.unserved && space < MOST_OWNERS && !self.stopped.contains(&space)
     }
 
     fn word(&self, space: u32, vma: &Vma, _: Option<DriveBlock>) -> Option<EntryWord> {
@@ -144,8 +196,18 @@ impl KernelSide for Mfoe {
     }
 
     fn queue_job(&mut self, job: ArmingJob) {
-        self.users.insert(job.space);
+        self.begin_use(job.space);
         self.jobs.push_back(job);
+    }
+
+    fn is_off_at_start(&self) -> bool {
+        self.parameters.enabled == Enabled::ByCall
+    }
+
+    fn inherit(&mut self, parent: u32, child: u32) {
+        if self.is_off_at_start() && self.users.contains(&parent) {
+            self.users.insert(child);
+        }
     }
 
     fn page_sizes(&self) -> &'static [PageSize] {
@@ -235,6 +297,7 @@ impl KernelSide for Mfoe {
         ] {
             all.push(Measure::count(name, count, text));
         }
+        all.extend(counters.calls.measures());
         let [counts, cycles]: [Vec<_>; 2] = std::array::from_fn(|n| {
             let of_size = |ready: &Ready| {
                 let prefix = if ready.size == PageSize::Size4K { "" } else { "huge." };

@@ -95,6 +95,7 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
         // Both paths call the caches, which draw the random latencies of interleavings.
         interleaving: _,
         sample: _,
+        fault_engine_calls: _,
         // The general code calls the fast path access by access, and compares.
         check: _,
     } = engine;

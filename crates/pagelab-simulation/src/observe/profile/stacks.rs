@@ -235,6 +235,7 @@ impl Stacks {
             | EventKind::FileData { .. }
             | EventKind::FileHole { .. }
             | EventKind::Relocate { .. }
+            | EventKind::EngineCall { .. }
             | EventKind::Fault { .. }
             | EventKind::Brk { .. }
             | EventKind::Vfork { .. }
