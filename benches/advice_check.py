@@ -70,8 +70,8 @@ def _check(folder: Path, name: str, command: list[str], pairs: int) -> dict[str,
             words, cwd=folder, env={**os.environ, "LC_ALL": "C"}, stdout=subprocess.PIPE, text=True, check=True
         )
         advice.write_text(done.stdout)
-    found: dict[str, Any] = json.loads(document.read_text())
-    return found | {"first": " ".join(advice.read_text().split("\n\n")[0].split())}
+    report: dict[str, Any] = json.loads(document.read_text())
+    return report | {"first": " ".join(advice.read_text().split("\n\n")[0].split())}
 
 
 def _row(name: str, document: Mapping[str, Any]) -> str:
@@ -83,10 +83,10 @@ def _row(name: str, document: Mapping[str, Any]) -> str:
     between = f" ({_change(*interval)})" if interval else ""
     ends = (measured["predicted"][end] for end in ("low", "high"))
     missed = measured["verdict"] != "within"
-    said = "says so" if missed and "prediction" in document["first"] else "does not say so" if missed else "–"
+    remark = "says so" if missed and "prediction" in document["first"] else "does not say so" if missed else "–"
     return (
         f"| {name} | {100 * document['paging']['low']:.1f} to {100 * document['paging']['high']:.1f} % "
-        f"| {_change(*ends)} | {-100 * measured['median']:+.1f} %{between} | {measured['verdict']} | {said} "
+        f"| {_change(*ends)} | {-100 * measured['median']:+.1f} %{between} | {measured['verdict']} | {remark} "
         f"| {1000 * measured['small_seconds']:.0f} ms |"
     )
 

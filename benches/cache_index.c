@@ -146,10 +146,10 @@ int main(int argc, char **argv)
    if (huge_bytes(memory[0]) != BYTES || huge_bytes(memory[1]) != 0)
       fail("the kernel did not give the pages that were asked for");
    printf("| stride | lines | 2 MiB: same | spread | 4 KiB: same | spread |\n|---|---|---|---|---|---|\n");
-   for (size_t of = 0; of < sizeof CASES / sizeof *CASES; of++) {
+   for (size_t number = 0; number < sizeof CASES / sizeof *CASES; number++) {
       static double ns[2][PLACEMENTS][MOST_ROUNDS];
-      size_t stride = CASES[of].stride, blocks = BYTES / stride;
-      int lines = CASES[of].lines;
+      size_t stride = CASES[number].stride, blocks = BYTES / stride;
+      int lines = CASES[number].lines;
 
       for (int round = 0; round < rounds; round++) {
          size_t block = random_below(blocks - (size_t)lines + 1);

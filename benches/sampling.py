@@ -114,7 +114,7 @@ def print_times(source: str, sample: str | bool) -> None:
         for core, settings in CORES.items():
             ways = ((source, None), (source, sample), (str(saved), None))
             turns = [[seconds(path, windows, settings) for path, windows in ways] for _ in range(TURNS)]
-            whole, sampled, replayed = (statistics.median(turn[way] for turn in turns) for way in range(3))
+            whole, sampled, replayed = (statistics.median(turn[column] for turn in turns) for column in range(3))
             print(
                 f"{core} core: {whole:.2f} s whole, {sampled:.2f} s sampled ({whole / sampled:.1f} times), "
                 f"{replayed:.2f} s saved ({whole / replayed:.1f} times)"
@@ -133,20 +133,22 @@ def measure(source: str, sample: str | bool, seeds: int) -> None:
 def print_errors(source: str, sample: str | bool, seeds: int) -> None:
     """Prints how far samples with several seeds are off."""
     whole = pagelab.run(source, max_accesses=LIMIT)["radix"]
-    found = [pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in range(1, seeds + 1)]
+    results = [
+        pagelab.run(source, max_accesses=LIMIT, sample=sample, seed=seed)["radix"] for seed in range(1, seeds + 1)
+    ]
     exact = all(
         result.stats[f"program.fault.{kind}.count"] == whole.stats[f"fault.{kind}.count"]
-        for result in found
+        for result in results
         for kind in ("minor", "major")
     )
-    first = found[0].sample
+    first = results[0].sample
     assert first is not None
     print(
-        f"{whole.stats['accesses'] / 1e6:.0f} M accesses, {len(found[0].windows)} windows, "
+        f"{whole.stats['accesses'] / 1e6:.0f} M accesses, {len(results[0].windows)} windows, "
         f"every={first.every:,} length={first.length:,} warm={first.warm:,}; faults {'exact' if exact else 'NOT EXACT'}"
     )
     print(f"{'':42}{'whole':>10}{'±5 %':>6}{'held':>6}{'mean error':>12}{'largest':>10}")
-    by_seed = [{figure.name: figure for figure in result.figures()} for result in found]
+    by_seed = [{figure.name: figure for figure in result.figures()} for result in results]
     for figure in figures([whole.stats]):
         each = row(figure.name, figure.value, [by_name[figure.name] for by_name in by_seed])
         print(

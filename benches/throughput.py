@@ -117,16 +117,16 @@ def measure_trace(folder: Path, runs: int, accesses: int) -> None:
             output = trace if dependencies else folder / "without.trace"
             costs[dependencies].append(record(output, program, accesses, dependencies))
     recorded = _engine.drain(str(trace), accesses)
-    told, untold = (cheapest(taken) for taken in costs.values())
+    with_dependencies, without_dependencies = (cheapest(taken) for taken in costs.values())
 
     table = Table(
         "", "", title=f"Trace of {' '.join(program[:2])}, {recorded / 1e6:.1f} M accesses", title_justify="left"
     )
     table.show_header = False
-    table.add_row("recording, M accesses a second", millions(recorded / told.wall))
-    table.add_row("recording, M accesses a CPU second", millions(recorded / told.cpu))
-    table.add_row("bytes an access", f"{told.size / recorded:.2f}")
-    for what, ratio in zip(("time", "CPU time", "bytes"), told.over(untold), strict=True):
+    table.add_row("recording, M accesses a second", millions(recorded / with_dependencies.wall))
+    table.add_row("recording, M accesses a CPU second", millions(recorded / with_dependencies.cpu))
+    table.add_row("bytes an access", f"{with_dependencies.size / recorded:.2f}")
+    for what, ratio in zip(("time", "CPU time", "bytes"), with_dependencies.over(without_dependencies), strict=True):
         table.add_row(f"{what} with dependencies / without", f"{ratio:.2f}")
     decoded = best(runs, partial(_engine.drain, str(trace), accesses))
     window = json.dumps(cores.overlapping(json.loads(_engine.machine_json(MACHINE))["core"]))

@@ -80,29 +80,29 @@ def _version() -> str:
 
 def versions() -> dict[str, str]:
     """Each place that names the version of pagelab, and the version that it names."""
-    found = {"Cargo.toml": _version()}
+    by_place = {"Cargo.toml": _version()}
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))
     ours = (crate for crate in lock["package"] if "source" not in crate and crate["name"].startswith("pagelab"))
-    found |= {f"Cargo.lock, {crate['name']}": crate["version"] for crate in ours}
+    by_place |= {f"Cargo.lock, {crate['name']}": crate["version"] for crate in ours}
     for path in sorted((ROOT / "packages").glob("*/pyproject.toml")):
         name, project = path.relative_to(ROOT), tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-        found[str(name)] = project["version"]
+        by_place[str(name)] = project["version"]
         pinned = (entry.removeprefix("pagelab==") for entry in project["dependencies"] if entry.startswith("pagelab=="))
-        found |= {f"{name}, dependency": version for version in pinned}
+        by_place |= {f"{name}, dependency": version for version in pinned}
     for place, pattern in {
         "CITATION.cff": r"^version: (\S+)$",
         "examples/continuous-integration/github-workflow.yml": r"pagelab==(\S+)",
         "setup/wheel/data/share/man/man1/pagelab.1": r'^\.TH "pagelab" "1" "" "([^"]+)"',
     }.items():
         match = re.search(pattern, (ROOT / place).read_text(encoding="utf-8"), re.MULTILINE)
-        found[place] = match[1] if match else "none"
-    return found
+        by_place[place] = match[1] if match else "none"
+    return by_place
 
 
 def _versions_that_differ(version: str) -> Iterator[str]:
-    for place, found in versions().items():
-        if found != version:
-            yield f"{place} names version {found}, Cargo.toml {version}: make them agree"
+    for place, named in versions().items():
+        if named != version:
+            yield f"{place} names version {named}, Cargo.toml {version}: make them agree"
 
 
 def _tree(version: str) -> Iterator[str]:
@@ -158,9 +158,9 @@ def _distributions(version: str) -> list[Path]:
 def _missing(version: str) -> Iterator[str]:
     for name in _names():
         for what, pattern in (("wheel", f"{name}-{version}-*.whl"), ("source", f"{name}-{version}.tar.gz")):
-            found = list(DIST.glob(pattern))
-            if len(found) != 1:
-                yield f"dist holds {len(found)} of {pattern}, expected one {what} distribution"
+            distributions = list(DIST.glob(pattern))
+            if len(distributions) != 1:
+                yield f"dist holds {len(distributions)} of {pattern}, expected one {what} distribution"
 
 
 def _try_out(version: str, *, from_source: bool) -> None:
@@ -171,9 +171,9 @@ def _try_out(version: str, *, from_source: bool) -> None:
         python, command = environment / "bin" / "python", environment / "bin" / "pagelab"
         files = _distributions(version)
         _run([python, "-m", "pip", "install", "--quiet", *(path for path in files if path.suffix == ".whl")])
-        said = _run([command, "--version"], cwd=folder).strip()
-        if said.split()[-1:] != [version]:
-            raise RefusedError(f"the installed command says {said!r}, expected version {version}")
+        version_line = _run([command, "--version"], cwd=folder).strip()
+        if version_line.split()[-1:] != [version]:
+            raise RefusedError(f"the installed command says {version_line!r}, expected version {version}")
         _run([command, "run", "gups:size=16MiB,updates=20K", "-s", "radix", "--json", "r.json.gz"], cwd=folder)
         _run([command, "show", "r.json.gz"], cwd=folder)
         # Commands of the other wheels.

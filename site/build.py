@@ -56,8 +56,8 @@ def build(folder: Path) -> Path:
     generator = Path(sys.executable).with_name("zensical")
     built = subprocess.run([generator, "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False)
     if built.returncode:
-        said = _COLOUR.sub("", built.stdout + built.stderr).split("Traceback")[0]
-        raise ValueError(f"the site is not built:\n{said}")
+        output = _COLOUR.sub("", built.stdout + built.stderr).split("Traceback")[0]
+        raise ValueError(f"the site is not built:\n{output}")
     return folder / "site" / "index.html"
 
 

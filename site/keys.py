@@ -50,15 +50,15 @@ class _Page:
 
     def tables_in(self, schema: _Schema) -> list[tuple[str, _Schema]]:
         """The definitions that a value may be a table of, each with what a path to it goes on with."""
-        found: list[tuple[str, _Schema]] = []
+        tables: list[tuple[str, _Schema]] = []
         for part in _choices(schema) or [schema]:
             if part.get("type") == "array" or "items" in part:
-                found += [(f"[]{suffix}", inner) for suffix, inner in self.tables_in(part.get("items", {}))]
+                tables += [(f"[]{suffix}", inner) for suffix, inner in self.tables_in(part.get("items", {}))]
             elif isinstance(part.get("additionalProperties"), dict):
-                found += [(f".NAME{suffix}", inner) for suffix, inner in self.tables_in(part["additionalProperties"])]
+                tables += [(f".NAME{suffix}", inner) for suffix, inner in self.tables_in(part["additionalProperties"])]
             elif self.is_table(part):
-                found.append(("", part))
-        return found
+                tables.append(("", part))
+        return tables
 
     def is_table(self, schema: _Schema) -> bool:
         resolved = self.resolve(schema)

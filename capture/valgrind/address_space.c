@@ -112,7 +112,7 @@ Addr pl_mappings_end(void)
 Bool pl_segments_are_left(void)
 {
    static Int calls_until_full = 0;
-   static Bool told = False;
+   static Bool warned = False;
    Addr none;
    Int n;
 
@@ -127,9 +127,9 @@ Bool pl_segments_are_left(void)
    if (calls_until_full > 0)
       return True;
    calls_until_full = 0;
-   if (!told)
+   if (!warned)
       VG_(umsg)("pagelab: it had more than %d mappings, which is more than Valgrind can keep; calls for more failed with "
                 "ENOMEM\n", MOST_SEGMENTS);
-   told = True;
+   warned = True;
    return False;
 }

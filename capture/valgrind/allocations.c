@@ -129,7 +129,7 @@ typedef struct {
    ULong offset;
    Elf64_Phdr segments[SEGMENTS_MAX];
    UInt segments_n;
-   Bool found;
+   Bool has_functions;
 } Mapped;
 
 /* The symbol's value as an address of the mapping; 0 if it lies elsewhere. */
@@ -164,7 +164,7 @@ static void look_through(Mapped* mapped, const Elf64_Sym* symbols, ULong n, cons
          entry.signature = functions[f].signature;
          if (entry.address != 0) {
             VG_(addToXA)(entries, &entry);
-            mapped->found = True;
+            mapped->has_functions = True;
          }
       }
    }
@@ -232,10 +232,10 @@ void pl_allocations_mapped(Addr address, SizeT length, ULong offset, const HChar
    mapped.address = address;
    mapped.length = length;
    mapped.offset = offset;
-   mapped.found = False;
+   mapped.has_functions = False;
    look_in_file((Int)sr_Res(opened), &mapped);
    VG_(close)((Int)sr_Res(opened));
-   if (mapped.found) {
+   if (mapped.has_functions) {
       range.start = address;
       range.end = address + length;
       VG_(addToXA)(ranges, &range);

@@ -138,26 +138,26 @@ static void end_wakes(ThreadId by, ULong woken)
 
 static void begin_wait(ThreadId tid, Addr address, Addr moved_to, UInt bits)
 {
-   Thread* of = thread(tid);
+   Thread* waiter = thread(tid);
 
-   of->address = address;
-   of->moved_to = moved_to;
-   of->bits = bits;
-   of->began = now;
+   waiter->address = address;
+   waiter->moved_to = moved_to;
+   waiter->bits = bits;
+   waiter->began = now;
 }
 
 static void end_wait(ThreadId tid, Bool was_woken)
 {
-   Thread* of = thread(tid);
-   ULong began = of->began;
+   Thread* waiter = thread(tid);
+   ULong began = waiter->began;
    UInt i;
 
-   of->began = 0;
+   waiter->began = 0;
    if (!was_woken || began == 0)
       return;
    for (i = 0; i < wakes_n; i++) {
       Wake* wake = &wakes[i];
-      if ((wake->address == of->address || wake->address == of->moved_to) && (wake->bits & of->bits) != 0
+      if ((wake->address == waiter->address || wake->address == waiter->moved_to) && (wake->bits & waiter->bits) != 0
           && (wake->ended == 0 || wake->ended > began) && wake->by != tid) {
          send(PL_WOKEN, wake->number);
          if (--wake->left == 0)
@@ -262,14 +262,14 @@ void pl_edges_after_call(ThreadId tid, UInt number, const UWord* args, SysRes re
 
 void pl_edges_thread_made(ThreadId tid, ThreadId child)
 {
-   Thread* of;
+   Thread* made;
 
    if (tid == VG_INVALID_THREADID)
       return;
-   of = thread(child);
-   VG_(memset)(of, 0, sizeof *of);
-   of->clears = cleared_by_child;
-   of->made_by = ++last_number;
+   made = thread(child);
+   VG_(memset)(made, 0, sizeof *made);
+   made->clears = cleared_by_child;
+   made->made_by = ++last_number;
    send(PL_WAKE, last_number);
 }
 

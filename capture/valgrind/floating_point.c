@@ -31,7 +31,7 @@
 /* A few temporaries of the superblock, the latest ones. */
 #define TEMPORARIES 16
 typedef struct {
-   IRTemp of[TEMPORARIES];
+   IRTemp members[TEMPORARIES];
    UInt n;
 } Temporaries;
 
@@ -46,7 +46,7 @@ typedef struct {
 
 /* The latest temporaries that are such sums. */
 static struct {
-   IRTemp of;
+   IRTemp sum;
    Place place;
 } sums[TEMPORARIES];
 static UInt sums_n;
@@ -67,11 +67,11 @@ static const HChar* const texts[] = {
 
 static void tell_of(Lack lack)
 {
-   static Bool told[sizeof texts / sizeof texts[0]];
+   static Bool warned[sizeof texts / sizeof texts[0]];
 
-   if (!told[lack])
+   if (!warned[lack])
       VG_(umsg)("pagelab note: %s\n", texts[lack]);
-   told[lack] = True;
+   warned[lack] = True;
 }
 
 /* The program loads MXCSR. */
@@ -87,7 +87,7 @@ static VG_REGPARM(1) void look_at_mxcsr(ULong mxcsr)
 
 static void add(Temporaries* set, IRTemp temporary)
 {
-   set->of[set->n++ % TEMPORARIES] = temporary;
+   set->members[set->n++ % TEMPORARIES] = temporary;
 }
 
 static Bool is_in(const Temporaries* set, const IRExpr* value)
@@ -97,7 +97,7 @@ static Bool is_in(const Temporaries* set, const IRExpr* value)
    if (value->tag != Iex_RdTmp)
       return False;
    for (i = 0; i < n; i++) {
-      if (set->of[i] == value->Iex.RdTmp.tmp)
+      if (set->members[i] == value->Iex.RdTmp.tmp)
          return True;
    }
    return False;
@@ -135,7 +135,7 @@ static Place place_of(const IRExpr* address)
    }
    place.base = address->Iex.RdTmp.tmp;
    for (i = 0; i < n; i++) {
-      if (sums[i].of == place.base)
+      if (sums[i].sum == place.base)
          return sums[i].place;
    }
    return place;
@@ -145,7 +145,7 @@ static void note_sum(IRTemp result, const IRExpr* first, const IRExpr* second)
 {
    UInt at = sums_n++ % TEMPORARIES;
 
-   sums[at].of = result;
+   sums[at].sum = result;
    sums[at].place.base = first->Iex.RdTmp.tmp;
    sums[at].place.offset = bits_of(second->Iex.Const.con);
 }

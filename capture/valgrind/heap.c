@@ -45,13 +45,13 @@ extern Before __real_vgSysWrap_generic_sys_brk_before, __wrap_vgSysWrap_generic_
 void __wrap_vgSysWrap_generic_sys_brk_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                              SyscallStatus* status, UWord* flags)
 {
-   static Bool told = False;
+   static Bool warned = False;
    Addr end = arguments->arg1;
 
    __real_vgSysWrap_generic_sys_brk_before(tid, layout, arguments, status, flags);
-   if (told || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) > VG_(client_rlimit_data).rlim_cur)
+   if (warned || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) > VG_(client_rlimit_data).rlim_cur)
       return;
-   told = True;
+   warned = True;
    VG_(umsg)("pagelab: its heap (brk) could not grow to %lu MiB: Valgrind leaves it %lu MiB at most\n",
              (end - VG_(brk_base)) >> 20, LARGEST_HEAP >> 20);
 }

@@ -348,21 +348,21 @@ static const HChar* path_to_execute(const HChar* path)
 {
    struct vg_stat of_path, of_tool;
    Int descriptor = descriptor_in(path);
-   const HChar* found = NULL;
+   const HChar* resolved = NULL;
 
    if (descriptor >= 0)
-      found = path_of_descriptor(descriptor);
+      resolved = path_of_descriptor(descriptor);
    else if (tool_fd >= 0 && !sr_isError(VG_(stat)(path, &of_path)) && VG_(fstat)(tool_fd, &of_tool) == 0
             && same_file(&of_path, &of_tool))
-      found = path_of_descriptor(VG_(cl_exec_fd));
-   if (found == NULL && VG_(strchr)(path, '/') == NULL && VG_(strlen)(path) < PATH_MAX - 3) {
+      resolved = path_of_descriptor(VG_(cl_exec_fd));
+   if (resolved == NULL && VG_(strchr)(path, '/') == NULL && VG_(strlen)(path) < PATH_MAX - 3) {
       /* Valgrind would look for it in PATH. */
       static HChar here[PATH_MAX];
       VG_(strcpy)(here, "./");
       VG_(strcat)(here, path);
-      found = here;
+      resolved = here;
    }
-   return found != NULL ? found : path;
+   return resolved != NULL ? resolved : path;
 }
 
 static void leave_argv0(Addr arguments, const HChar* path)

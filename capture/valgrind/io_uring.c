@@ -118,11 +118,11 @@ static IoRing* ring_of(Int descriptor)
 
 static void tell(const HChar* what)
 {
-   static Bool told = False;
+   static Bool warned = False;
 
-   if (!told)
+   if (!warned)
       VG_(umsg)("pagelab: it uses io_uring %s; what the kernel writes there is not recorded\n", what);
-   told = True;
+   warned = True;
 }
 
 void pl_io_uring_made(Int descriptor, Addr parameters)

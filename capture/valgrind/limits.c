@@ -104,11 +104,11 @@ static void ask_for_descriptors(const struct vki_rlimit* asked)
 
 static void pretend_file_size(SyscallStatus* status)
 {
-   static Bool told = False;
+   static Bool warned = False;
 
-   if (!told)
+   if (!warned)
       VG_(umsg)("pagelab: its limit of file sizes (ulimit -f) had no effect: it would hold for the recorder's memory\n");
-   told = True;
+   warned = True;
    status->what = SsComplete;
    status->sres = VG_(mk_SysRes_Success)(0);
 }

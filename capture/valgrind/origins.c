@@ -255,16 +255,16 @@ Origin pl_origin_of_register(UInt number)
    that and from nothing that `origin` does not come from; -1 if there is none. */
 static Int holder(UInt number, Origin origin)
 {
-   Int found = -1;
+   Int derived = -1;
    UInt i;
 
    for (i = 0; i < REGISTERS; i++) {
       if (same(known[i], entry_value(number)))
          return (Int)i;
       if ((known[i].registers >> number & 1) != 0 && is_within(known[i], origin))
-         found = (Int)i;
+         derived = (Int)i;
    }
-   return found;
+   return derived;
 }
 
 ULong pl_registers_at_entry(Origin origin)

@@ -166,7 +166,7 @@ void pl_proc_self_heap_moved(void)
 static Int status_of(Int pid, const HChar* name)
 {
    static HChar text[2048];
-   const HChar* found;
+   const HChar* field;
    SysRes file;
    Int length;
 
@@ -177,8 +177,8 @@ static Int status_of(Int pid, const HChar* name)
    length = VG_(read)((Int)sr_Res(file), text, sizeof text - 1);
    VG_(close)((Int)sr_Res(file));
    text[length > 0 ? length : 0] = '\0';
-   found = VG_(strstr)(text, name);
-   return found == NULL ? 0 : (Int)VG_(strtoll10)(found + VG_(strlen)(name), NULL);
+   field = VG_(strstr)(text, name);
+   return field == NULL ? 0 : (Int)VG_(strtoll10)(field + VG_(strlen)(name), NULL);
 }
 
 Bool pl_proc_self_is_debugged(void)

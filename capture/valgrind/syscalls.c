@@ -153,12 +153,12 @@ extern SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt numb
 /* Tells once of each call that the program got ENOSYS. */
 static void tell_of_missing(UInt number, const HChar* name)
 {
-   static ULong told[16];
+   static ULong warned[16];
 
    if (number / 64 < 16) {
-      if (told[number / 64] >> (number % 64) & 1)
+      if (warned[number / 64] >> (number % 64) & 1)
          return;
-      told[number / 64] |= 1ULL << (number % 64);
+      warned[number / 64] |= 1ULL << (number % 64);
    }
    VG_(umsg)("pagelab: its system call %s (%u) failed with ENOSYS, since Valgrind does not have it\n", name, number);
 }

@@ -33,7 +33,7 @@ static atomic_size_t queue_end;
 /* Visits the neighbours of a vertex, and queues those that nobody has seen. */
 static void visit(uint32_t u)
 {
-   uint32_t found[LOCAL];
+   uint32_t reached[LOCAL];
    unsigned deeper = depths[u] + 1;
 
    for (size_t edge = graph.begin[u], end = graph.begin[u + 1], count = 0; edge < end; edge++) {
@@ -41,13 +41,13 @@ static void visit(uint32_t u)
       unsigned depth = UNKNOWN;
 
       if (depths[v] == UNKNOWN && atomic_compare_exchange_strong(&depths[v], &depth, deeper))
-         found[count++] = v;
+         reached[count++] = v;
       if (depths[v] == deeper) {
          atomic_fetch_or(&successors[edge / WORD], 1ull << edge % WORD);
          atomic_fetch_add(&paths[v], paths[u]);
       }
       if (count == LOCAL || (count > 0 && edge + 1 == end)) {
-         memcpy(queue + atomic_fetch_add(&queue_end, count), found, count * sizeof *found);
+         memcpy(queue + atomic_fetch_add(&queue_end, count), reached, count * sizeof *reached);
          count = 0;
       }
    }

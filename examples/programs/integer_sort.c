@@ -67,24 +67,24 @@ static void rank(size_t thread, uint32_t iteration, size_t first, size_t end)
       mine[keys[i] >> shift]++;
    pthread_barrier_wait(&all);
    for (uint32_t bucket = 0, at = 0; bucket < BUCKETS; bucket++)
-      for (size_t of = 0; of < threads; of++) {
-         if (of == 0 && thread == 0)
+      for (size_t other = 0; other < threads; other++) {
+         if (other == 0 && thread == 0)
             begins[bucket] = at;
-         if (of == thread)
+         if (other == thread)
             next[bucket] = at;
-         at += counts[of][bucket];
+         at += counts[other][bucket];
       }
    for (size_t i = first; i < end; i++)
       buffer[next[keys[i] >> shift]++] = keys[i];
    pthread_barrier_wait(&all);
    for (size_t bucket; (bucket = atomic_fetch_add(&next_bucket, 1)) < BUCKETS;) {
-      uint32_t *of = ranks + (bucket << shift), count = begins[bucket];
+      uint32_t *bucket_ranks = ranks + (bucket << shift), count = begins[bucket];
 
-      memset(of, 0, sizeof *of << shift);
+      memset(bucket_ranks, 0, sizeof *bucket_ranks << shift);
       for (uint32_t i = begins[bucket]; i < begins[bucket + 1]; i++)
          ranks[buffer[i]]++;
       for (size_t value = 0; value < (size_t)1 << shift; value++)
-         count = of[value] += count;
+         count = bucket_ranks[value] += count;
    }
    pthread_barrier_wait(&all);
 }

@@ -101,8 +101,8 @@ static void *look_up(void *number)
       size_t material = random_number(2 * i + 1) % MATERIALS, largest = 0;
       size_t row = last_not_above(energy, energies, sizeof *energies, count);
 
-      for (int of = 0; of < NUCLIDES_OF[material]; of++) {
-         size_t nuclide = (size_t)nuclides[material][of];
+      for (int member = 0; member < NUCLIDES_OF[material]; member++) {
+         size_t nuclide = (size_t)nuclides[material][member];
          const struct point *its = points + nuclide * per_nuclide;
          size_t low = rows[row * NUCLIDES + nuclide], high;
          double share;
@@ -114,7 +114,7 @@ static void *look_up(void *number)
          high = low + 1;
          share = (its[high].energy - energy) / (its[high].energy - its[low].energy);
          for (size_t kind = 0; kind < KINDS; kind++)
-            sums[kind] += densities[material][of] *
+            sums[kind] += densities[material][member] *
                           (its[high].sections[kind] - share * (its[high].sections[kind] - its[low].sections[kind]));
       }
       for (size_t kind = 1; kind < KINDS; kind++)

@@ -40,10 +40,10 @@ static void *sort(void *number)
          mine[digit(from[i], shift)]++;
       pthread_barrier_wait(&all);
       for (size_t d = 0, at = 0; d < DIGITS; d++)
-         for (size_t of = 0; of < threads; of++) {
-            if (of == thread)
+         for (size_t sorter = 0; sorter < threads; sorter++) {
+            if (sorter == thread)
                next[d] = at;
-            at += counts[of][d];
+            at += counts[sorter][d];
          }
       for (size_t i = first; i < end; i++)
          to[next[digit(from[i], shift)]++] = from[i];

@@ -90,10 +90,10 @@ def compiled(source: str, faults: str, accesses: str, trial: str) -> Prepare:
 def gcc(work: Path, purpose: Purpose) -> list[str]:
     """gcc, which compiles sources of zstd: two processes at a time, or one source in all."""
     cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
-    found = sorted(cargo.glob("registry/src/*/zstd-sys-*/zstd/lib"))
-    if not found:
+    libraries = sorted(cargo.glob("registry/src/*/zstd-sys-*/zstd/lib"))
+    if not libraries:
         raise MissingError("zstd's sources are not in cargo's registry; `cargo fetch` in this repository gets them")
-    (work / "zstd").symlink_to(found[-1])
+    (work / "zstd").symlink_to(libraries[-1])
     if purpose is not Purpose.FAULTS:
         return ["gcc", "-O2", "-c", "zstd/common/zstd_common.c"]
     sources = [path.relative_to(work) for pattern in ZSTD_SOURCES for path in sorted((work / "zstd").glob(pattern))]

@@ -203,22 +203,22 @@ static void load(void)
    printf("store=%s\nrecords=%" PRIu64 "\nvalue_bytes=%" PRIu64 "\n", store->name, records, value_bytes);
 }
 
-static enum request next_request(const struct mix *of)
+static enum request next_request(const struct mix *chosen_mix)
 {
    int at = (int)(random_number() % 100), kind = 0;
 
-   while (at >= of->share[kind])
-      at -= of->share[kind++];
+   while (at >= chosen_mix->share[kind])
+      at -= chosen_mix->share[kind++];
    return (enum request)kind;
 }
 
-static void make_requests(const struct mix *of, uint64_t done[REQUESTS])
+static void make_requests(const struct mix *chosen_mix, uint64_t done[REQUESTS])
 {
    static char value[MOST_VALUE];
    char key[KEY_BYTES + 1];
 
    for (uint64_t i = 0; i < operations; i++) {
-      enum request request = next_request(of);
+      enum request request = next_request(chosen_mix);
 
       done[request]++;
       make_key(request == INSERT ? sizes.records : chosen(records, sizes.records), key);
@@ -244,13 +244,13 @@ static double seconds(void)
 
 static void run(void)
 {
-   const struct mix *of = &MIXES[mix - 'a'];
+   const struct mix *requested = &MIXES[mix - 'a'];
    uint64_t done[REQUESTS] = {0};
    struct rusage before, after;
    double took;
 
-   options.writes = of->share[UPDATE] + of->share[INSERT] + of->share[MODIFY] > 0;
-   distribution = distribution == BY_MIX ? of->distribution : distribution;
+   options.writes = requested->share[UPDATE] + requested->share[INSERT] + requested->share[MODIFY] > 0;
+   distribution = distribution == BY_MIX ? requested->distribution : distribution;
    store->open(&options);
    if (!store->read(SIZES_KEY, sizeof SIZES_KEY - 1, take_sizes) || sizes.records == 0)
       fail("%s was not loaded by this program to the end; load it first", options.path);
@@ -260,7 +260,7 @@ static void run(void)
       zipf(records); /* its sum is no part of the requests */
    getrusage(RUSAGE_SELF, &before);
    took = seconds();
-   make_requests(of, done);
+   make_requests(requested, done);
    took = seconds() - took;
    getrusage(RUSAGE_SELF, &after);
    if (sizes.records != records)
@@ -290,9 +290,9 @@ static uint64_t number(const char *name, const char *text, uint64_t least, uint6
 
 static enum distribution distribution_of(const char *text)
 {
-   for (enum distribution of = UNIFORM; of <= LATEST; of++)
-      if (strcmp(text, DISTRIBUTIONS[of]) == 0)
-         return of;
+   for (enum distribution candidate = UNIFORM; candidate <= LATEST; candidate++)
+      if (strcmp(text, DISTRIBUTIONS[candidate]) == 0)
+         return candidate;
    refuse("--distribution is '%s'; it must be uniform, zipf or latest", text);
 }
 

@@ -53,13 +53,13 @@ def ensure_ending(path: Path, content: str) -> None:
     Raises:
         UsageError: naming the ending that would be right.
     """
-    endings, found = _ENDINGS[content], path.suffix.lower()
-    if found not in _KNOWN or path.name.lower().endswith(endings):
+    endings, suffix = _ENDINGS[content], path.suffix.lower()
+    if suffix not in _KNOWN or path.name.lower().endswith(endings):
         return
     if path.exists() and not path.is_file() and not path.is_dir():
         return
     right = path.with_suffix(endings[0]) if endings else path.with_suffix("")
-    raise UsageError(f"{path}: the output is {content}, not {found[1:]}: name it {right}")
+    raise UsageError(f"{path}: the output is {content}, not {suffix[1:]}: name it {right}")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -54,13 +54,13 @@ class Mutant:
         tokens = tokenize(text)
         wanted = [token.text for token in tokenize(self.find)]
         places = functions(tokens, self.within) if self.within else [range(len(tokens))]
-        found = [
+        matches = [
             n for place in places for n in place if [token.text for token in tokens[n : n + len(wanted)]] == wanted
         ]
-        if len(found) != 1:
+        if len(matches) != 1:
             where = f"{self.file}, {self.within}" if self.within else self.file
-            raise ListError(f"{self.name}: {where}: found {len(found)} times, not once: {self.find!r}")
-        first, last = tokens[found[0]], tokens[found[0] + len(wanted) - 1]
+            raise ListError(f"{self.name}: {where}: found {len(matches)} times, not once: {self.find!r}")
+        first, last = tokens[matches[0]], tokens[matches[0] + len(wanted) - 1]
         return text[: first.start] + self.replace + text[last.end :]
 
 
@@ -78,8 +78,8 @@ TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'|\w+
 
 def tokenize(text: str) -> list[Token]:
     """The tokens of Rust or C code, without comments."""
-    found = (Token(match.group(), *match.span()) for match in TOKEN.finditer(text))
-    return [token for token in found if not token.text.startswith(("//", "/*"))]
+    tokens = (Token(match.group(), *match.span()) for match in TOKEN.finditer(text))
+    return [token for token in tokens if not token.text.startswith(("//", "/*"))]
 
 
 def functions(tokens: list[Token], begin: str) -> list[range]:
@@ -154,17 +154,17 @@ def package(tree: Path, file: str, suite: str) -> str:
     """The crate that has a suite; for unit tests, the one that has the file. Errors: it is not exactly one."""
     binary, _, module = suite.partition("::")
     if suite == "lib":
-        found = [name for folder, name, *_ in [Path(file).parts] if folder == "crates"]
+        packages = [name for folder, name, *_ in [Path(file).parts] if folder == "crates"]
     else:
         names = (
             [f"{binary}/{module}.rs", f"{binary}/{module}/mod.rs"] if module else [f"{binary}.rs", f"{binary}/main.rs"]
         )
-        found = [
+        packages = [
             path.name for path in (tree / "crates").iterdir() if any((path / "tests" / name).exists() for name in names)
         ]
-    if len(found) != 1:
-        raise ListError(f"{file}: the suite {suite} is in {len(found)} crates, not in one")
-    return found[0]
+    if len(packages) != 1:
+        raise ListError(f"{file}: the suite {suite} is in {len(packages)} crates, not in one")
+    return packages[0]
 
 
 def run_suite(tree: Path, crate: str, suite: str, jobs: int) -> list[str]:

@@ -174,11 +174,11 @@ def _attribute(script: str) -> Located:
             located.count += 1
             located.in_kernel += instruction >> 63
             mappings = images.get(int(match[1]), _Image()).mappings
-            found = next((mapping for mapping in mappings if mapping[0] <= address < mapping[1]), None)
-            if found is not None and _is_file(found[3]):
-                located.file_pages[found[3], (address - found[0] + found[2]) >> 12] += 1
+            mapped = next((mapping for mapping in mappings if mapping[0] <= address < mapping[1]), None)
+            if mapped is not None and _is_file(mapped[3]):
+                located.file_pages[mapped[3], (address - mapped[0] + mapped[2]) >> 12] += 1
             else:
-                located.others[found[3] if found else "unknown"] += 1
+                located.others[mapped[3] if mapped else "unknown"] += 1
     return located
 
 

@@ -44,8 +44,8 @@ def visits(trace: Path, file: str, warm_up: int) -> list[int]:
         within = addresses[first:]
         parts.append(within[(within >= start) & (within < end)] >> PAGE_BITS)
     pages = np.concatenate(parts)
-    found: list[int] = pages[np.append(True, pages[1:] != pages[:-1])].tolist()
-    return found
+    visited: list[int] = pages[np.append(True, pages[1:] != pages[:-1])].tolist()
+    return visited
 
 
 def fifo(pages: Sequence[int], room: int) -> int:

@@ -52,7 +52,7 @@ def wait_for(what: Callable[[], object], seconds: float = 60.0) -> None:
 
 def children(process: int) -> list[int]:
     """The processes that simulate for a process, or below it."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             state = path.joinpath("stat").read_text().rpartition(")")[2].split()
@@ -60,5 +60,5 @@ def children(process: int) -> list[int]:
         except OSError:
             continue
         if int(state[1]) == process and b"pagelab.sweep.child" in command:
-            found.append(int(path.name))
-    return found
+            pids.append(int(path.name))
+    return pids

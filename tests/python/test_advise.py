@@ -184,7 +184,7 @@ def test_a_virtual_machine_costs_more_and_its_host_may_help() -> None:
 
 
 def test_translation_takes_no_less_than_remedies_save() -> None:
-    told = {"cycles": 1000, "cycles.fault": 100, "cycles.translation": 20}
+    as_is = {"cycles": 1000, "cycles.fault": 100, "cycles.translation": 20}
     # Of 450 cycles 50 are of page faults.
     saved = {"cycles": 550, "cycles.fault": 50, "cycles.translation": 0}
     in_order = {"cycles": 2000, "cycles.fault": 100, "cycles.translation": 500}
@@ -192,17 +192,17 @@ def test_translation_takes_no_less_than_remedies_save() -> None:
     def shares(*stats: dict[str, int]) -> list[float]:
         """Of translation and of paging, on a core with a window and on the in-order one."""
 
-        def estimates(of: Sequence[dict[str, int]]) -> dict[str, Estimate]:
-            results = [cast("SystemResult", SimpleNamespace(stats=found)) for found in of]
+        def estimates(statistics: Sequence[dict[str, int]]) -> dict[str, Estimate]:
+            results = [cast("SystemResult", SimpleNamespace(stats=stats)) for stats in statistics]
             return dict(zip(("base", "huge", "elsewhere"), map(Estimate.from_result, results), strict=True))
 
         both = Estimates(estimates(stats), estimates([in_order] * 3))
         return [*walk_shares(both), *paging_shares(both)]
 
-    assert shares(told, saved, told) == pytest.approx([0.4, 0.25, 0.5, 0.3])
+    assert shares(as_is, saved, as_is) == pytest.approx([0.4, 0.25, 0.5, 0.3])
     # Stalls that say more stay, and another place is no remedy.
-    assert shares(told | {"cycles.translation": 600}, saved, told) == pytest.approx([0.6, 0.25, 0.7, 0.3])
-    assert shares(told, told, saved) == pytest.approx([0.02, 0.25, 0.12, 0.3])
+    assert shares(as_is | {"cycles.translation": 600}, saved, as_is) == pytest.approx([0.6, 0.25, 0.7, 0.3])
+    assert shares(as_is, as_is, saved) == pytest.approx([0.02, 0.25, 0.12, 0.3])
 
 
 def test_a_larger_tlb_helps_where_it_reaches() -> None:
@@ -273,8 +273,8 @@ def test_a_run_that_is_too_short_is_told_what_would_help_a_longer_one(advice: Ad
     assert "glibc.malloc.hugetlb=1" in page
     assert "errors of the estimate" not in page
     assert "may or may not help" not in page
-    assert [of["helps"] for of in document_of(short)["remedies"]] == [True]
-    assert [of["worth_it"] for of in document_of(short)["remedies"]] == [False]
+    assert [remedy["helps"] for remedy in document_of(short)["remedies"]] == [True]
+    assert [remedy["worth_it"] for remedy in document_of(short)["remedies"]] == [False]
     longer = replace(short, remedies=(_huge(0.34, 0.48, 0.0095),))
     assert "What helps" in _page(longer)
     assert "too short" not in _page(longer)
@@ -284,7 +284,7 @@ def test_what_helps_less_than_the_best_helps_too(advice: Advice) -> None:
     folios = replace(_huge(0.2, 0.3, 0.0008), key="folios")
     both = replace(advice, remedies=(_huge(0.34, 0.48, 0.0011), folios))
     assert [gain.key for gain in both.worth_it] == ["huge", "folios"]
-    assert [of["worth_it"] for of in document_of(both)["remedies"]] == [True, True]
+    assert [remedy["worth_it"] for remedy in document_of(both)["remedies"]] == [True, True]
 
 
 def test_the_whole_program_counts_by_its_instructions(advice: Advice) -> None:
@@ -328,10 +328,13 @@ def test_replays_are_named_by_what_is_tried(nested: bool) -> None:
         tried += ["guest just booted", "huge pages, guest just booted"]
     elsewhere = ["in a virtual machine", "in a virtual machine, host with pages of 4 KiB"]
     tried += ["no virtual machine"] if nested else elsewhere
-    assert [of.label for of in trials.window.systems] == tried
+    assert [system.label for system in trials.window.systems] == tried
     number = 2 * len(tried)
-    wanted = [*(f"{of}, core that waits" for of in tried), *(f"{of}, core that overlaps accesses" for of in tried)]
-    assert names == {f"replay {at} of {number}: {of}" for at, of in enumerate(wanted, 1)}
+    wanted = [
+        *(f"{trial}, core that waits" for trial in tried),
+        *(f"{trial}, core that overlaps accesses" for trial in tried),
+    ]
+    assert names == {f"replay {at} of {number}: {trial}" for at, trial in enumerate(wanted, 1)}
 
 
 def test_tables_hold_a_hundred_columns_whatever_symbols_they_have() -> None:
@@ -481,7 +484,9 @@ def test_windows_tell_of_the_whole_program(program: Path, tmp_path: Path, pagela
     assert whole.returncode == 0, whole.stderr
     other = json.loads((tmp_path / "b.json").read_text())
     # What faults zero and take is known outside of windows, too.
-    added = [{of["name"]: of["added_bytes"] for of in document["remedies"]} for document in (document, other)]
+    added = [
+        {remedy["name"]: remedy["added_bytes"] for remedy in document["remedies"]} for document in (document, other)
+    ]
     assert added[0] == added[1]
     assert document["faults"]["count"] == other["faults"]["count"]
     assert document["program_seconds"] == pytest.approx(other["program_seconds"], rel=0.15)

@@ -23,8 +23,8 @@ def checked(*saved: float, huge_share: float = 1.0) -> Checked:
 @pytest.fixture(scope="module")
 def advice() -> Advice:
     source = "gups:size=16MiB,updates=20K"
-    found = advice_of(source, replay(source, Choice("kabylake-7700hq", "", None, nested=False)))
-    return replace(found, remedies=(Gain("huge", PREDICTED, 1.0, 0, 1.0),))
+    advised = advice_of(source, replay(source, Choice("kabylake-7700hq", "", None, nested=False)))
+    return replace(advised, remedies=(Gain("huge", PREDICTED, 1.0, 0, 1.0),))
 
 
 def page(advice: Advice, measured: Checked) -> str:

@@ -84,7 +84,7 @@ def test_replays_of_a_heap_in_steps_have_names_of_their_own(nested: bool) -> Non
         malloc_heap=True,
         progress=lambda name, *_: names.add(name.partition(": ")[2].partition(", core")[0]),
     )
-    labels = [of.label for of in trials.window.systems]
+    labels = [system.label for system in trials.window.systems]
     assert names == set(labels)
     assert len(trials.keys) == len(labels) == (12 if nested else 8)
     for key, label in zip(trials.keys, labels, strict=True):

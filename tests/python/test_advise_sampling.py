@@ -60,7 +60,7 @@ def test_what_was_replayed_as_a_whole_is_taken_as_it_is() -> None:
 
 def test_intervals_hold_what_windows_differ_by() -> None:
     def half_width(cycles: list[int], saved: list[int]) -> float:
-        windows = [_window(of) for of in cycles]
+        windows = [_window(cycles_here) for cycles_here in cycles]
         estimate = Estimate.from_result(_result(windows, {"fault.minor.count": 0}), Length(100 * len(cycles)))
         return estimate.half_width(saved, sum(saved) / sum(cycles))
 
@@ -88,7 +88,7 @@ def test_a_profile_of_windows_becomes_one_of_the_program() -> None:
     table = {"rows": [row, touched], "others": 0, "others_cost": other}
     rows = whole_profile({"regions": table, "granularity_bytes": 4096}, 10)["regions"]["rows"]
     # The most expensive first: 700 cycles, then 10 times 30 and 100.
-    assert [of["file"] for of in rows] == ["b", "a"]
+    assert [row["file"] for row in rows] == ["b", "a"]
     assert rows[0] == {"walks": 0, "translation_cycles": 0, "faults": 7, "fault_cycles": 700, "file": "b"}
     assert rows[1] == {"walks": 30, "translation_cycles": 300, "faults": 1, "fault_cycles": 100, "file": "a"}
 
@@ -120,14 +120,14 @@ def test_programs_that_use_other_memory_all_the_time_get_fewer_windows(
     trace = tmp_path / "chase.trace"
     record([chase, "16", "100000"], trace)
     instructions = trace_info(trace)["meta"]["accesses"]["instructions"]
-    found = {}
+    by_share = {}
     for share in (2.0, 0.001):
         monkeypatch.setattr(default_sample, "_LARGE_SHARE", share)
         output = tmp_path / f"{share}.trace"
         default_sample.save_default_sample(trace, output, instructions, None)
         info = trace_info(output)
-        found[share] = (info["meta"]["stretches"]["windows"], info["accesses"])
-    (many, large), (few, small) = found[2.0], found[0.001]
+        by_share[share] = (info["meta"]["stretches"]["windows"], info["accesses"])
+    (many, large), (few, small) = by_share[2.0], by_share[0.001]
     assert few >= FEW_WINDOWS
     assert many >= 3 * few
     assert small < large
@@ -135,13 +135,13 @@ def test_programs_that_use_other_memory_all_the_time_get_fewer_windows(
 
 def test_samples_reach_as_far_back_as_the_largest_cache(tmp_path: Path) -> None:
     """Of a cache of 32 MiB, as far as any sample does."""
-    found = []
+    reaches = []
     for name, reach in (("all", None), ("large", 32 << 20), ("small", 1 << 20)):
         sample = "every=1M,length=1K,warm=1K"
-        found.append(
+        reaches.append(
             save_sample("gups:size=64MiB,updates=500K", tmp_path / f"{name}.trace", sample=sample, reach=reach).accesses
         )
-    assert found[0] == found[1] > 2 * found[2]
+    assert reaches[0] == reaches[1] > 2 * reaches[2]
     cache = json.loads(_engine.machine_json("kabylake-7700hq"))["cache"]
     assert default_sample._largest_cache(cache) == 6 << 20
 
@@ -182,11 +182,13 @@ def test_a_sample_is_advised_as_the_whole_recording_is(tmp_path: Path, pagelab: 
     assert sampled["windows"] >= 30
     assert sampled["program_seconds"] == pytest.approx(whole["program_seconds"], rel=0.1)
     assert sampled["faults"]["count"] == whole["faults"]["count"]
-    ranges = [next(of["saved"] for of in document["remedies"] if of["name"] == "huge") for document in documents]
+    ranges = [
+        next(remedy["saved"] for remedy in document["remedies"] if remedy["name"] == "huge") for document in documents
+    ]
     # The sample's range holds that of the whole, nearly.
     assert ranges[0]["low"] <= ranges[1]["low"] + 0.02
     assert ranges[0]["high"] >= ranges[1]["high"] - 0.02
     assert ranges[0]["high"] - ranges[0]["low"] < 2 * (ranges[1]["high"] - ranges[1]["low"]) + 0.05
-    assert {of["name"]: of["worth_it"] for of in sampled["remedies"]} == {
-        of["name"]: of["worth_it"] for of in whole["remedies"]
+    assert {remedy["name"]: remedy["worth_it"] for remedy in sampled["remedies"]} == {
+        remedy["name"]: remedy["worth_it"] for remedy in whole["remedies"]
     }

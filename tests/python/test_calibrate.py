@@ -105,7 +105,9 @@ def test_every_number_of_the_file_has_an_origin(missing: str | None) -> None:
 
 def test_the_walk_is_what_was_measured_of_it_and_its_group_keeps_its_sum() -> None:
     without, with_walk = calibrate.calibrate(host(missing="walk")), calibrate.calibrate(host())
-    stages = [[of.preset["fault"][stage]["cycles"] for stage in GROUPS[0].stages] for of in (without, with_walk)]
+    stages = [
+        [result.preset["fault"][stage]["cycles"] for stage in GROUPS[0].stages] for result in (without, with_walk)
+    ]
     assert sum(stages[0]) == sum(stages[1])
     # Four references of four cycles on the default machine.
     assert with_walk.preset["fault"]["walk"]["cycles"] == 32 - 4 * 4

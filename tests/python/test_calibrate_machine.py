@@ -125,9 +125,9 @@ def test_chases_at_once_bound_the_misses_at_once(cycles: dict[int, float], buffe
     assert made.preset["origin"]["core.fill_buffers"].startswith("measured: at least: ") == least
 
 
-def of_a_machine(arrangement: walks.Arrangement, found: walks.Walks, nested: bool) -> walks.Walks:
+def of_a_machine(arrangement: walks.Arrangement, measured_walks: walks.Walks, nested: bool) -> walks.Walks:
     """What walks cost on the default machine with an arrangement."""
-    return walks.simulated(machine(), arrangement, found, virtualised=nested)
+    return walks.simulated(machine(), arrangement, measured_walks, virtualised=nested)
 
 
 def machine() -> dict[str, Any]:
@@ -158,22 +158,22 @@ def test_arrangements_of_guests_are_not_looked_for_on_bare_machines() -> None:
         for virtualised in (False, True):
             # A virtual one has a host with large pages then.
             cost = of_a_machine(arrangement, counts, nested=virtualised)
-            found = walks.Walks(cost.small, {4096: 0.5})
-            made = walks.fit(machine(), found, virtualised=virtualised)
+            measured_walks = walks.Walks(cost.small, {4096: 0.5})
+            made = walks.fit(machine(), measured_walks, virtualised=virtualised)
             assert (made.arrangement, made.others) == (arrangement, 1)
     small = machine()
     del small["cache"]["l2"]
-    assert walks.fit(small, found, virtualised=False).arrangement.walker_entry == "l1"
+    assert walks.fit(small, measured_walks, virtualised=False).arrangement.walker_entry == "l1"
 
 
 def test_walks_are_what_pages_cost_beyond_as_many_lines() -> None:
     # This processor tells of 3,072 entries; 384 KiB of lines take 14 cycles each.
     text = benchmarks() + series("pieces", [(6144, 44)]) + series("pages4K", [(6144, 120)])
-    found = walks.measured_walks(measured.parse(text), 3072)
-    assert found is not None
-    assert found.in_pieces
-    assert {count: round(cycles) for count, cycles in found.small.items()} == {6144: 106}
-    assert {count: round(cycles) for count, cycles in found.large.items()} == {6144: 30}
+    measured_walks = walks.measured_walks(measured.parse(text), 3072)
+    assert measured_walks is not None
+    assert measured_walks.in_pieces
+    assert {count: round(cycles) for count, cycles in measured_walks.small.items()} == {6144: 106}
+    assert {count: round(cycles) for count, cycles in measured_walks.large.items()} == {6144: 30}
     made = preset.make(facts(), measured.parse(text))
     # What memory's chase takes beyond a walk and a hit of the second-level TLB.
     assert made.preset["cache"]["dram_latency_cycles"] == 407 - 30
@@ -197,8 +197,8 @@ def test_a_warning_tells_what_share_of_a_cache_a_chase_finds() -> None:
     assert made.preset["cache"]["l3"]["size_bytes"] == "32768KiB"
     assert "a chase finds 21.0 MiB of the last cache of 32 MiB" in made.warnings[1]
     assert "--set machine.cache.l3.size_bytes=16384KiB" in made.warnings[1]
-    of = facts()
-    eleven = dataclasses.replace(of, caches=(*of.caches[:2], Cache(3, 38016 << 10, 11)))
+    host = facts()
+    eleven = dataclasses.replace(host, caches=(*host.caches[:2], Cache(3, 38016 << 10, 11)))
     text_of_warning = next(text for text in preset.make(eleven, slow).warnings if "last cache" in text)
     setting = text_of_warning.split("--set ")[1].split()[0]
     assert setting == "machine.cache.l3.size_bytes=19008KiB"
@@ -285,13 +285,13 @@ def test_reach_ends_where_two_in_a_row_are_slower() -> None:
 
 
 def test_this_machine_has_caches() -> None:
-    found = measured.measure(repeats=5, mebibytes=16, large_pages=8)
-    assert found.chase_cycles[8 << 10].value < found.chase_cycles[16 << 20].value
-    assert found.parallel_cycles[8].value < found.parallel_cycles[1].value
-    assert described.family_and_model(found.leaves)[0] >= 6
+    machine_here = measured.measure(repeats=5, mebibytes=16, large_pages=8)
+    assert machine_here.chase_cycles[8 << 10].value < machine_here.chase_cycles[16 << 20].value
+    assert machine_here.parallel_cycles[8].value < machine_here.parallel_cycles[1].value
+    assert described.family_and_model(machine_here.leaves)[0] >= 6
     # The slowest core that saves power and the fastest there is; a busy machine lengthens single repetitions.
-    assert 1 / 8 < found.clock_ns.value < 1 / 0.4
-    assert 0.4 <= found.clock.cycles_per_nanosecond <= 8
+    assert 1 / 8 < machine_here.clock_ns.value < 1 / 0.4
+    assert 0.4 <= machine_here.clock.cycles_per_nanosecond <= 8
     # Some virtual machines tell nothing of their caches.
     assert [cache.level for cache in described.caches()[:1]] in ([1], [])
 
@@ -303,11 +303,11 @@ def test_a_chain_that_the_core_carries_out_at_rename_does_not_make_the_clock() -
     fast = "\n".join(
         line if ":" not in line else re.sub(r":(\S+)", lambda time: f":{float(time[1]) / 5}", line) for line in lines
     )
-    told = chains(additions_of_registers=20.0, exclusive_or=4.0, rotations=4.0, multiplications=3.96)
-    found = measured.parse(told + fast)
-    assert found.clock == honest.clock
-    assert found.clock_ns.value == pytest.approx(honest.clock_ns.value)
-    assert {size: figure.value for size, figure in found.chase_cycles.items()} == pytest.approx(
+    text = chains(additions_of_registers=20.0, exclusive_or=4.0, rotations=4.0, multiplications=3.96)
+    parsed = measured.parse(text + fast)
+    assert parsed.clock == honest.clock
+    assert parsed.clock_ns.value == pytest.approx(honest.clock_ns.value)
+    assert {size: figure.value for size, figure in parsed.chase_cycles.items()} == pytest.approx(
         {size: figure.value for size, figure in honest.chase_cycles.items()}
     )
 
@@ -319,8 +319,8 @@ def test_chains_that_disagree_are_an_error_without_a_preset(
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     program = native.processor_benchmarks()
     lines = [line for line in benchmarks().splitlines(keepends=True) if not line.startswith("chain ")]
-    told = chains(additions_of_registers=20.0, exclusive_or=4.0, rotations=19.0, multiplications=3.96)
-    (tmp_path / "known.txt").write_text(told + "".join(lines))
+    text = chains(additions_of_registers=20.0, exclusive_or=4.0, rotations=19.0, multiplications=3.96)
+    (tmp_path / "known.txt").write_text(text + "".join(lines))
     program.write_text(f"#!/bin/sh\ncat {tmp_path}/known.txt\n")
     refused = pagelab("calibrate", "--hardware", XDG_CACHE_HOME=cache)
     assert refused.returncode == 2
@@ -432,9 +432,11 @@ def test_geometries_that_cannot_be_are_left_to_the_other_preset() -> None:
 def test_whatever_is_measured_makes_a_machine(
     cycles: tuple[float, ...], kib: tuple[int, ...], ways: tuple[int, ...], cores: int, base: str
 ) -> None:
-    caches = tuple(Cache(level, size << 10, way) for level, size, way in zip((1, 2, 3), kib, ways, strict=True))
-    of = dataclasses.replace(facts(virtualised=False), caches=caches, cores=cores)
-    made = preset.make(of, measured.parse(benchmarks() + latencies(*cycles)), base=base)
+    caches = tuple(
+        Cache(level, size << 10, associativity) for level, size, associativity in zip((1, 2, 3), kib, ways, strict=True)
+    )
+    host = dataclasses.replace(facts(virtualised=False), caches=caches, cores=cores)
+    made = preset.make(host, measured.parse(benchmarks() + latencies(*cycles)), base=base)
     assert repair.refusal(made.preset) is None
     origins = made.preset["origin"]
     assert not [key for key in leaves(made.preset) if is_number(at(made.preset, key)) and not origin_of(key, origins)]

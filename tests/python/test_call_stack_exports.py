@@ -68,12 +68,12 @@ def documents(draw: st.DrawFn) -> Document:
 
 
 def parse_folded(text: str) -> dict[tuple[str, ...], int]:
-    found = {}
+    counts = {}
     for line in text.splitlines():
         names, _, count = line.rpartition(" ")
-        found[tuple(names.split(";"))] = int(count)
-    assert len(found) == text.count("\n")
-    return found
+        counts[tuple(names.split(";"))] = int(count)
+    assert len(counts) == text.count("\n")
+    return counts
 
 
 def test_folded_stacks(pagelab: Pagelab, tmp_path: Path) -> None:
@@ -104,12 +104,12 @@ class Callgrind:
         names: dict[str, str] = {}
         callee: tuple[str, ...] | None = None
         for line in text.splitlines():
-            if found := re.fullmatch(r"(\w+): (.*)", line):
-                self.headers[found[1]] = found[2]
-            elif found := re.fullmatch(r"(ob|fl|fn|cob|cfi|cfn)=(.*)", line):
-                names[found[1]] = found[2]
-            elif found := re.fullmatch(r"calls=(\d+) (\d+)", line):
-                assert int(found[1]) > 0
+            if match := re.fullmatch(r"(\w+): (.*)", line):
+                self.headers[match[1]] = match[2]
+            elif match := re.fullmatch(r"(ob|fl|fn|cob|cfi|cfn)=(.*)", line):
+                names[match[1]] = match[2]
+            elif match := re.fullmatch(r"calls=(\d+) (\d+)", line):
+                assert int(match[1]) > 0
                 callee = (names["cob"], names["cfi"], names["cfn"])
             elif line and not line.startswith("#"):
                 _, first, *others = map(int, line.split())
@@ -145,16 +145,16 @@ def test_callgrind_annotate_reads_the_export(pagelab: Pagelab, tmp_path: Path) -
     assert totals
     assert totals.groups() == ("18,220", "111", "2,220", "16", "16,000")
     inclusive = annotate(path, "--inclusive=yes", "--show-percs=no", "--show=cycles,walks")
-    found = {
+    annotated = {
         match[3]: (match[1], match[2])
         for match in re.finditer(r"^ *([\d,]+) +([\d,]+) +\S*?:(.*?) \[.*\]$", inclusive, re.MULTILINE)
     }
-    assert found["main"] == ("18,220", "111")
+    assert annotated["main"] == ("18,220", "111")
     # Three levels of the same function are one.
-    assert found["sort"] == ("3,800", "90")
-    assert found["load(char const*)"] == ("11,320", "16")
-    assert found["[libheap.so]"] == ("10,200", "10")
-    assert found["[all stacks]"] == ("18,220", "111")
+    assert annotated["sort"] == ("3,800", "90")
+    assert annotated["load(char const*)"] == ("11,320", "16")
+    assert annotated["[libheap.so]"] == ("10,200", "10")
+    assert annotated["[all stacks]"] == ("18,220", "111")
     tree = annotate(path, "--tree=both", "--inclusive=yes", "--show-percs=no", "--show=walks", "--sort=walks")
     assert re.search(r"90 +< .*:main \(1x\).*\n(?:.*<.*\n)*.*\* .*:sort .*\n", tree)
 
@@ -211,8 +211,8 @@ def test_functions_of_several_files_with_one_name_stay_apart(tmp_path: Path) -> 
     path = tmp_path / "callgrind.out"
     path.write_text(callgrind.render(read(stacks).callers, "walks", "sorter"))
     shown = annotate(path, "--show-percs=no", "--show=walks")
-    found = dict(re.findall(r"^ *(\d+) +\?\?\?:(_.*)$", shown, re.MULTILINE))
-    assert found == {
+    annotated = dict(re.findall(r"^ *(\d+) +\?\?\?:(_.*)$", shown, re.MULTILINE))
+    assert annotated == {
         "1": f"_start [sorter] [{PROGRAM}]",
         "2": f"_start [ld-linux-x86-64.so.2] [{loader}]",
         "4": f"_dl_start [{loader}]",
@@ -247,10 +247,10 @@ def _functions(stack: Stack) -> set[tuple[str, ...]]:
 def test_folded_stacks_keep_all_costs(stacks: Document, metric: str) -> None:
     callers = read(stacks).callers
     text = folded.render(callers, metric)
-    found = parse_folded(text)
-    assert sum(found.values()) == total(stack.cost for stack in callers).get(metric)
+    costs = parse_folded(text)
+    assert sum(costs.values()) == total(stack.cost for stack in callers).get(metric)
     lengths = {len(stack.frames) for stack in callers}
-    assert {len(names) for names in found} <= lengths
+    assert {len(names) for names in costs} <= lengths
     assert text == "".join(sorted(text.splitlines(keepends=True), key=lambda line: line.rpartition(" ")[0]))
 
 
@@ -276,7 +276,7 @@ Field = tuple[int, Any]
 
 def fields(message: bytes) -> list[Field]:
     """Fields of a message of protocol buffers, by the wire format alone: numbers and bytes."""
-    found: list[Field] = []
+    parsed: list[Field] = []
     at_ = 0
 
     def varint() -> int:
@@ -293,27 +293,27 @@ def fields(message: bytes) -> list[Field]:
     while at_ < len(message):
         key = varint()
         if key & 7 == 0:
-            found.append((key >> 3, varint()))
+            parsed.append((key >> 3, varint()))
         else:
             assert key & 7 == 2, "neither a number nor bytes"
             size = varint()
-            found.append((key >> 3, message[at_ : at_ + size]))
+            parsed.append((key >> 3, message[at_ : at_ + size]))
             assert at_ + size <= len(message)
             at_ += size
-    return found
+    return parsed
 
 
 def numbers(packed: bytes) -> list[int]:
     """Packed numbers."""
-    found, value, shift = [], 0, 0
+    parsed, value, shift = [], 0, 0
     for byte in packed:
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            found.append(value)
+            parsed.append(value)
             value = shift = 0
     assert shift == 0
-    return found
+    return parsed
 
 
 class Pprof:
@@ -327,16 +327,16 @@ class Pprof:
         assert self.texts[0] == ""
         assert len(set(self.texts)) == len(self.texts)
         self.types = [self._texts(message) for message in parts[1]]
-        self.functions = {of[1]: of for of in map(dict, map(fields, parts.get(5, [])))}
-        self.mappings = {of[1]: of for of in map(dict, map(fields, parts.get(3, [])))}
+        self.functions = {message[1]: message for message in map(dict, map(fields, parts.get(5, [])))}
+        self.mappings = {message[1]: message for message in map(dict, map(fields, parts.get(3, [])))}
         self.locations = {dict(fields(message))[1]: fields(message) for message in parts.get(4, [])}
         self.samples = [dict(fields(message)) for message in parts.get(2, [])]
         self.default_type = self.texts[parts[14][0]]
         self.comment = self.texts[numbers(parts[13][0])[0]]
 
     def _texts(self, message: bytes) -> tuple[str, str]:
-        of = dict(fields(message))
-        return self.texts[of[1]], self.texts[of[2]]
+        label = dict(fields(message))
+        return self.texts[label[1]], self.texts[label[2]]
 
     def stack(self, sample: dict[int, Any]) -> list[str]:
         """Functions of a sample, the innermost first."""
@@ -380,9 +380,9 @@ def test_pprof_profiles(pagelab: Pagelab, tmp_path: Path) -> None:
     files = {profile.texts[mapping[5]]: mapping for mapping in profile.mappings.values()}
     assert set(files) == {PROGRAM, LIBRARY}
     for location in profile.locations.values():
-        of = dict(location)
-        if mapping := profile.mappings.get(of.get(2, 0)):
-            assert mapping[2] <= of[3] < mapping[3]
+        values = dict(location)
+        if mapping := profile.mappings.get(values.get(2, 0)):
+            assert mapping[2] <= values[3] < mapping[3]
     ranges = sorted((mapping[2], mapping[3]) for mapping in profile.mappings.values())
     assert ranges[0][1] <= ranges[1][0]
 
@@ -420,7 +420,7 @@ def test_go_reads_the_profile(pagelab: Pagelab, tmp_path: Path) -> None:
     top = _pprof(go, tmp_path, "-top", "-cum", "-nodefraction=0")
     assert re.search(r"^Showing nodes accounting for 111, 100% of 111 total$", top, re.MULTILINE)
     lines = re.finditer(r"^ *(\d+) .*% +(\d+) +[\d.]+%  (.*)$", top, re.MULTILINE)
-    rows = {found[3]: (found[1], found[2]) for found in lines}
+    rows = {match[3]: (match[1], match[2]) for match in lines}
     assert rows["main"] == ("5", "111")
     assert rows["sort"] == ("70", "90")
     assert rows["swap (inline)"] == ("20", "20")

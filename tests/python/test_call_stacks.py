@@ -120,7 +120,7 @@ def test_perf_maps_name_functions_and_sources(name: str, function: str, place: s
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("nodes", [], "no node for the program's start"),
         ("nodes", [{"parent": 0}], "node 0 has a parent"),
@@ -136,9 +136,9 @@ def test_perf_maps_name_functions_and_sources(name: str, function: str, place: s
         ("rows_others", "many", "rows_others is 'many'"),
     ],
 )
-def test_damaged_stacks_are_refused(key: str, value: Any, said: str) -> None:
+def test_damaged_stacks_are_refused(key: str, value: Any, message: str) -> None:
     results = results_with({"nodes": [{"parent": None}], "rows": [], "sites": []} | {key: value})
-    with pytest.raises(package.UsageError, match=rf"call stacks of radix are damaged: .*{re.escape(said)}"):
+    with pytest.raises(package.UsageError, match=rf"call stacks of radix are damaged: .*{re.escape(message)}"):
         CallStacks.from_result(results["radix"], results)
 
 
@@ -184,11 +184,11 @@ def test_recursive_functions_count_once(pagelab: Pagelab, tmp_path: Path) -> Non
     save(tmp_path / "r.json", recursive_sort())
     shown = pagelab("stacks", "r.json", "--by", "function", "--metric", "walks").stdout
     row = r"^ *([\d.]+) % +(?:([\d.]+) %)? +([\d.,k]+) +(\d+) +\d+  (.*)$"
-    found = {match[5]: match.groups()[:4] for match in re.finditer(row, shown, re.MULTILINE)}
-    assert found["main in sorter"][::3] == ("100.0", "111")
+    by_function = {match[5]: match.groups()[:4] for match in re.finditer(row, shown, re.MULTILINE)}
+    assert by_function["main in sorter"][::3] == ("100.0", "111")
     # 40 and 30 of its own, and 20 of what is inlined in it.
-    assert found["sort in sorter"] == ("81.1", "63.1", "3,800", "90")
-    assert found["[libheap.so]"][3] == "10"
+    assert by_function["sort in sorter"] == ("81.1", "63.1", "3,800", "90")
+    assert by_function["[libheap.so]"][3] == "10"
 
 
 def test_long_symbols_are_folded_and_not_cut() -> None:
@@ -214,7 +214,7 @@ def test_callers_beyond_the_depth_are_counted(pagelab: Pagelab, tmp_path: Path) 
 
 def test_mistakes_on_the_command_line(pagelab: Pagelab, tmp_path: Path) -> None:
     save(tmp_path / "r.json", recursive_sort())
-    for arguments, said in (
+    for arguments, message in (
         (("--by", "function", "--format", "folded"), "--by function is a table"),
         (("--annotate", "main", "--format", "svg"), "leave out --format svg"),
         (("--annotate", "main", "--by", "function"), "--annotate works with --by caller"),
@@ -224,7 +224,7 @@ def test_mistakes_on_the_command_line(pagelab: Pagelab, tmp_path: Path) -> None:
         (("-o", "r.json"), "r.json is named twice"),
         (("--annotate", "lod"), "no stack with any cost contains a function or source file lod"),
     ):
-        assert_fails(pagelab("stacks", "r.json", *arguments), 2, said)
+        assert_fails(pagelab("stacks", "r.json", *arguments), 2, message)
     assert json.loads((tmp_path / "r.json").read_text())["results"]
     assert not (tmp_path / "a.html").exists()
 
@@ -237,7 +237,7 @@ def test_source_lines_have_their_costs(tmp_path: Path) -> None:
     lines = annotate(stacks.callers, "sort.c", "walks", WHOLE, [tmp_path])
     assert lines[:2] == ["/src/demo/sort.c", f"read from {source}"]
     by_number = {
-        found[2]: found[1].split() for line in lines if (found := re.match(r"(.*?)(\d+)      line \2;$", line))
+        match[2]: match[1].split() for line in lines if (match := re.match(r"(.*?)(\d+)      line \2;$", line))
     }
     assert by_number["20"] == ["63.1", "%", "1,400", "70"]
     # What calls cost stands alone: 50 walks by sort's calls of itself, of which a stack of two counts once.
@@ -326,7 +326,7 @@ def test_metrics_have_one_spelling(pagelab: Pagelab, tmp_path: Path) -> None:
 
 def test_a_system_that_maps_no_large_page_says_so(pagelab: Pagelab, tmp_path: Path) -> None:
     document = results_with(recursive_sort()).to_json()
-    said = "no memory was in large pages under radix-2m"
+    warning = "no memory was in large pages under radix-2m"
     for name, pages, warm_up, is_said in (
         ("none.json", 0, None, True),
         ("some.json", 3, None, False),
@@ -341,8 +341,8 @@ def test_a_system_that_maps_no_large_page_says_so(pagelab: Pagelab, tmp_path: Pa
         (tmp_path / name).write_text(json.dumps(changed))
         shown = pagelab("stacks", name, "-s", "radix-2m")
         assert shown.returncode == 0, shown.stderr
-        assert (said in " ".join(shown.stderr.split())) is is_said
-        assert said not in pagelab("stacks", name, "-s", "radix").stderr
+        assert (warning in " ".join(shown.stderr.split())) is is_said
+        assert warning not in pagelab("stacks", name, "-s", "radix").stderr
 
 
 def test_costs_of_deep_stacks_are_added_once_per_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +360,7 @@ def test_costs_of_deep_stacks_are_added_once_per_call(monkeypatch: pytest.Monkey
         return add(one, other)
 
     monkeypatch.setattr(Cost, "__add__", count)
-    for make in (flame.draw, lambda of, metric, _: callgrind.render(of, metric, "")):
+    for make in (flame.draw, lambda profile, metric, _: callgrind.render(profile, metric, "")):
         added = 0
         make(stacks.callers, "walks", "")
         # A few for each function and each row, where adding stack by stack takes rows times depth.

@@ -44,56 +44,94 @@ def test_the_tree_passes() -> None:
 )
 def test_words_to_avoid_are_found(tmp_path: Path, name: str, text: str, line: int, instead: str) -> None:
     (tmp_path / name).write_text(text)
-    status, found = _checked(tmp_path / name)
+    status, findings = _checked(tmp_path / name)
     assert status == 1
-    assert len(found) == 1
-    assert found[0].startswith(f"{tmp_path / name}:{line}: ")
-    assert found[0].endswith(f"write {instead}")
+    assert len(findings) == 1
+    assert findings[0].startswith(f"{tmp_path / name}:{line}: ")
+    assert findings[0].endswith(f"write {instead}")
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("language", "name", "code"),
     [
-        "fn of() {}",
-        "let of = 1;",
-        "cpus.map(|of| 1)",
-        "($of:expr) => {}",
-        'format!("{of}")',
-        'format!("{{{of:?}}}")',
-        'r#"{of}"#',
-        "if x == '\\'' && of {}",
+        ("rs", "of", "fn of() {}"),
+        ("rs", "of", "let of = 1;"),
+        ("rs", "of", "cpus.map(|of| 1)"),
+        ("rs", "of", "($of:expr) => {}"),
+        ("rs", "of", 'format!("{of}")'),
+        ("rs", "of", 'format!("{{{of:?}}}")'),
+        ("rs", "of", 'r#"{of}"#'),
+        ("rs", "of", "if x == '\\'' && of {}"),
+        ("c", "of", "static int of(void);"),
+        ("c", "of", "thread->of = 1;"),
+        ("h", "of", "#define SIZE(of) 1"),
+        ("c", "of", "char a = '\\'', of;"),
+        ("c", "told", "static int told;"),
+        ("py", "of", "def of(): pass"),
+        ("py", "of", "class A: of: int"),
+        ("py", "of", "a = lambda of: 1"),
+        ("py", "of", "def a(*, of): pass"),
+        ("py", "of", "a = [1 for of in b]"),
+        ("py", "of", "a.of = 1"),
+        ("py", "of", "import os as of"),
+        ("py", "of", "with a as of: pass"),
+        ("py", "of", "a = (of := 1)"),
+        ("py", "of", "a = f'{(of := 1)}'"),
+        ("py", "found", "found, b = a"),
+        ("py", "Found", "class Found: pass"),
+        ("py", "settle", "async def settle(): pass"),
     ],
 )
-def test_names_to_avoid_are_found(tmp_path: Path, code: str) -> None:
-    (tmp_path / "code.rs").write_text(f"// A list of all.\n{code}\n")
-    status, found = _checked(tmp_path / "code.rs")
+def test_names_to_avoid_are_found(tmp_path: Path, language: str, name: str, code: str) -> None:
+    source = tmp_path / f"code.{language}"
+    source.write_text(f"{'# A' if language == 'py' else '// A'} list of all.\n{code}\n")
+    status, findings = _checked(source)
     assert status == 1
-    assert len(found) == 1
-    assert found[0].startswith(f"{tmp_path / 'code.rs'}:2: the name `of`: write ")
+    assert len(findings) == 1
+    assert findings[0].startswith(f"{source}:2: the name `{name}`: write ")
 
 
-def test_names_to_avoid_are_words_of_code(tmp_path: Path) -> None:
-    code = """/* one of two */ // one of two
-        let (size_of, of_kind) = ("one of \\"two\\" {{of}} {of_kind}", option::of(1)); // and {of}
-    """
-    (tmp_path / "code.rs").write_text(code)
-    assert _checked(tmp_path / "code.rs") == (0, [])
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("rs", "/* one of two */ // one of two"),
+        ("rs", 'let (size_of, of_kind) = ("one of \\"two\\" {{of}} {of_kind}", option::of(1)); // and {of}'),
+        ("c", '/* one of\n   two */ char *size_of = "one of \\"two\\""; // those'),
+        ("py", '"""One of two."""\nsize_of = f"one of {{of}} {a.found}"  # of those\nb(of=size_of[\'of\'])'),
+    ],
+)
+def test_names_to_avoid_are_words_of_code(tmp_path: Path, language: str, code: str) -> None:
+    source = tmp_path / f"code.{language}"
+    source.write_text(f"{code}\n")
+    assert _checked(source) == (0, [])
+
+
+def test_names_of_a_kernels_code_stay() -> None:
+    module = _module()
+    for folder in module.OTHERS_NAMES:
+        assert (ROOT / folder).is_dir()
+        assert not list(module.findings(f"{folder}a.c", "int of;\n", []))
+
+
+def test_a_file_that_is_no_python_is_named(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("a = 1\ndef\n")
+    assert _checked(tmp_path / "code.py") == (1, [f"{tmp_path / 'code.py'}:2: no Python: invalid syntax"])
 
 
 def test_wide_lines_of_markdown_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     wide = "word " * 30
     page.write_text(f"{wide}\n| {wide} |\n\n```\n{wide}\n```\nA [link](https://example.org/{'x' * 120}).\n- {wide}\n")
-    status, found = _checked(page)
+    status, findings = _checked(page)
     assert status == 1
-    assert [line.removeprefix(f"{page}:").split(":")[0] for line in found] == ["1", "8"]
+    assert [line.removeprefix(f"{page}:").split(":")[0] for line in findings] == ["1", "8"]
 
 
 def test_wide_comments_of_c_are_found() -> None:
     module = _module()
     wide = "x" * 120
     code = f'/* {wide} */\nint a; /* short,\n   {wide} */\nchar *b = "{wide}";\n// {wide}\n'
-    assert [found.line for found in module.wide_c_comments(code)] == [1, 3, 5]
+    assert [finding.line for finding in module.wide_c_comments(code)] == [1, 3, 5]
     assert list(module.findings("capture/valgrind/a.c", code, [])) == list(module.wide_c_comments(code))
     assert list(module.findings("examples/programs/a.c", code, [])) == []
 
@@ -101,7 +139,7 @@ def test_wide_comments_of_c_are_found() -> None:
 def test_wide_comments_of_rust_are_found() -> None:
     module = _module()
     code = f"fn main() {{}} // {'x' * 200}\n    /// {'word ' * 30}\n// short\n"
-    assert [found.line for found in module.wide_rust_comments(code)] == [2]
+    assert [finding.line for finding in module.wide_rust_comments(code)] == [2]
 
 
 def test_long_files_are_found(tmp_path: Path) -> None:
@@ -110,9 +148,9 @@ def test_long_files_are_found(tmp_path: Path) -> None:
     source.write_text("pass\n" * module.FILE_LINES)
     assert _checked(source) == (0, [])
     source.write_text("pass\n" * (module.FILE_LINES + 1))
-    status, found = _checked(source)
+    status, findings = _checked(source)
     assert status == 1
-    assert f"{module.FILE_LINES + 1} lines" in found[0]
+    assert f"{module.FILE_LINES + 1} lines" in findings[0]
 
 
 def test_exceptions_may_not_grow_and_go_when_they_are_not_needed() -> None:

@@ -88,9 +88,9 @@ def test_a_result_that_cannot_be_written_is_refused_before_the_run(pagelab: Page
 
 
 @pytest.mark.parametrize(
-    ("sent", "status", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+    ("sent", "status", "message"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, status: int, told: str) -> None:
+def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, status: int, message: str) -> None:
     outputs = ["--json", "r.json", "--faults", "new/r.faults"]
     command = [*COMMAND, "run", "gups:size=32GiB,updates=1G", "-s", "radix", *outputs]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -100,7 +100,7 @@ def test_a_signal_ends_a_run_that_leaves_nothing(tmp_path: Path, sent: int, stat
     process.send_signal(sent)
     out, err = process.communicate(timeout=20)
     assert process.returncode == status
-    assert (out, err) == ("", f"pagelab: error: {told}\n")
+    assert (out, err) == ("", f"pagelab: error: {message}\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -201,7 +201,7 @@ def test_a_reader_that_ends_early_is_no_error_of_ours(arguments: list[str], tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["record", "-o", "--", "true"], "--output NAME.trace"),
         (["run", SMALL, "--json", "--quiet"], "--json FILE"),
@@ -212,9 +212,9 @@ def test_a_reader_that_ends_early_is_no_error_of_ours(arguments: list[str], tmp_
     ],
 )
 def test_an_option_takes_no_other_for_its_value(
-    pagelab: Pagelab, arguments: list[str], told: str, tmp_path: Path
+    pagelab: Pagelab, arguments: list[str], message: str, tmp_path: Path
 ) -> None:
-    assert_fails(pagelab(*arguments), 2, told)
+    assert_fails(pagelab(*arguments), 2, message)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -472,16 +472,16 @@ def test_another_model_takes_its_defaults(pagelab: Pagelab, tmp_path: Path) -> N
 
 def _commands() -> dict[str, Any]:
     """All commands that do something, by what one types."""
-    found: dict[str, Any] = {}
+    commands: dict[str, Any] = {}
 
     def collect(name: str, command: Any) -> None:
         for word, inner in getattr(command, "commands", {}).items():
             collect(f"{name} {word}".strip(), inner)
         if not hasattr(command, "commands"):
-            found[name] = command
+            commands[name] = command
 
     collect("", typer.main.get_command(application.application()))
-    return found
+    return commands
 
 
 def test_an_output_has_one_name_in_all_commands() -> None:

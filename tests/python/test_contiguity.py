@@ -118,11 +118,11 @@ def test_groups_are_counted_as_by_hand(proc: FakeProc) -> None:
     proc.entries |= {16 + n: PRESENT | 800 + (n ^ 5) for n in range(8)}
     proc.entries |= {24 + n: PRESENT | 100 + 16 * n for n in range(8)}
     proc.entries |= {34: PRESENT | 808, 35: PRESENT | 815}
-    found = proc.sample()
-    assert found == Contiguity(groups=3, pte_lines=10, full_groups=2, contiguous_groups=1, pages=18)
-    assert found.pte_lines_per_group == pytest.approx(10 / 3)
-    assert found.full_share == pytest.approx(2 / 3)
-    assert found.contiguous_share == 0.5
+    counted = proc.sample()
+    assert counted == Contiguity(groups=3, pte_lines=10, full_groups=2, contiguous_groups=1, pages=18)
+    assert counted.pte_lines_per_group == pytest.approx(10 / 3)
+    assert counted.full_share == pytest.approx(2 / 3)
+    assert counted.contiguous_share == 0.5
 
 
 def test_eight_adjacent_frames_that_are_not_one_block_take_two_lines(proc: FakeProc) -> None:
@@ -169,8 +169,8 @@ def test_large_pages_are_those_of_anonymous_memory(proc: FakeProc) -> None:
     proc.map(512, 1536, AnonHugePages=4096)
     proc.map(2048, 2560, name="/usr/lib/x.so", AnonHugePages=2048)
     proc.entries |= {512 + n: PRESENT | 4096 + n for n in range(1024)}
-    found = proc.sample()
-    assert found == Contiguity(128, 128, 128, 128, pages=1024, large_pages=2)
+    counted = proc.sample()
+    assert counted == Contiguity(128, 128, 128, 128, pages=1024, large_pages=2)
 
 
 @pytest.mark.parametrize("begin", [512, 504])
@@ -348,15 +348,15 @@ READ = ARRAY.format(advice="mmap.MADV_NOHUGEPAGE", touch="sum(memory[::4096])")
 @needs_frames
 @pytest.mark.parametrize("array", [EVERY_PAGE, HALF, READ], ids=["every page", "half", "read"], indirect=True)
 def test_a_real_process_is_counted_as_by_hand(array: int, request: pytest.FixtureRequest) -> None:
-    found = contiguity.measure(array)
-    assert found == by_hand(array)
+    counted = contiguity.measure(array)
+    assert counted == by_hand(array)
     pages, zero_pages, full = {"every": (4096, 0, 512), "half": (2048, 0, 0), "read": (0, 4096, 0)}[
         request.node.name.partition("[")[2].rstrip("]").split()[0]
     ]
     # What the interpreter itself takes is a few megabytes.
-    assert 0 <= found.pages - pages < 3000
-    assert zero_pages <= found.zero_pages < zero_pages + 100
-    assert 0 <= found.full_groups - full < 400
+    assert 0 <= counted.pages - pages < 3000
+    assert zero_pages <= counted.zero_pages < zero_pages + 100
+    assert 0 <= counted.full_groups - full < 400
 
 
 @needs_frames

@@ -56,11 +56,11 @@ def machine_with(core: Mapping[str, Any], file: Path) -> Path:
 @pytest.mark.parametrize("own", [OWN_WINDOW, OWN_IN_ORDER])
 def test_predictions_and_advice_replay_the_same_core(tmp_path: Path, trace: Path, own: Mapping[str, Any]) -> None:
     machine = machine_with(own, tmp_path / "own.toml")
-    (found,) = replays(trace, ["radix"], machine)
+    (replay,) = replays(trace, ["radix"], machine)
     (expected,) = pagelab.run(trace, ["radix"], machine=machine, set={"machine.core": cores.overlapping(own)}).systems
     assert expected.stats["cycles.branch"] > 0
     # What mispredicted branches cost is the program's own time.
-    assert found.window_cycles == sum(expected.stats[f"cycles.{part}"] for part in CLASSES)
+    assert replay.window_cycles == sum(expected.stats[f"cycles.{part}"] for part in CLASSES)
     tried = trials.replay(trace, trials.Choice(str(machine), "", None, nested=False))
     replayed = tried.window.systems[0].config["machine"]["core"]
     assert replayed == expected.config["machine"]["core"]
@@ -69,7 +69,7 @@ def test_predictions_and_advice_replay_the_same_core(tmp_path: Path, trace: Path
     if own is OWN_IN_ORDER:
         assert tried.in_order.systems[0].config["machine"]["core"] == own
         plain = pagelab.run(trace, ["radix"], machine=machine).systems[0].stats
-        assert found.core_cycles == sum(plain.get(f"cycles.{part}", 0) for part in CLASSES)
+        assert replay.core_cycles == sum(plain.get(f"cycles.{part}", 0) for part in CLASSES)
     else:
         assert replayed["window"] == 64
-        assert found.core_cycles == found.window_cycles
+        assert replay.core_cycles == replay.window_cycles

@@ -80,9 +80,9 @@ def test_bad_arguments_are_named(built: Path, name: str) -> None:
     ):
         done = _run(built / name, *arguments)
         assert (done.returncode, done.stdout) == (2, "")
-        said, usage = done.stderr.splitlines()
-        assert said.startswith(f"{name}: ")
-        assert words in said
+        message, usage = done.stderr.splitlines()
+        assert message.startswith(f"{name}: ")
+        assert words in message
         assert usage.startswith(f"usage: {name} [THREADS [")
 
 

@@ -67,18 +67,18 @@ def loaded(ycsb: Path) -> dict[str, Path]:
     """A store of each kind."""
     stores = {name: ycsb.parent / f"loaded.{name}" for name in NAMES}
     for name, path in stores.items():
-        said = answers(run(ycsb, name, "load", path, "--records", str(RECORDS), "--size", "203"))
-        assert said == {"store": name, "records": str(RECORDS), "value_bytes": "203"}
+        printed = answers(run(ycsb, name, "load", path, "--records", str(RECORDS), "--size", "203"))
+        assert printed == {"store": name, "records": str(RECORDS), "value_bytes": "203"}
     return stores
 
 
 @pytest.mark.parametrize("mix", "abcdef")
 def test_stores_answer_the_same(ycsb: Path, loaded: dict[str, Path], tmp_path: Path, mix: str) -> None:
-    said = []
+    printed = []
     for name in NAMES:
         shutil.copy(loaded[name], tmp_path / name)
-        said.append(answers(run(ycsb, name, "run", tmp_path / name, "--mix", mix, "--operations", "2000")))
-    one, other = ({k: v for k, v in of.items() if k not in ("store", "seconds")} for of in said)
+        printed.append(answers(run(ycsb, name, "run", tmp_path / name, "--mix", mix, "--operations", "2000")))
+    one, other = ({k: v for k, v in line.items() if k not in ("store", "seconds")} for line in printed)
     for faults in ("major_faults", "minor_faults"):
         assert int(one.pop(faults)) >= 0
         assert int(other.pop(faults)) >= 0
@@ -93,9 +93,9 @@ def test_mixes_and_distributions_are_ycsbs(ycsb: Path, loaded: dict[str, Path], 
     shares |= {"c": ("reads", 100), "f": ("read_modify_writes", 50)}
     for mix, (kind, percent) in shares.items():
         path = Path(shutil.copy(loaded["lmdb"], tmp_path / mix))
-        said = answers(run(ycsb, "lmdb", "run", path, "--mix", mix, "--operations", "5000"))
-        assert int(said[kind]) / 50 == pytest.approx(percent, abs=3), mix
-        assert said["distribution"] == ("latest" if mix == "d" else "zipf")
+        printed = answers(run(ycsb, "lmdb", "run", path, "--mix", mix, "--operations", "5000"))
+        assert int(printed[kind]) / 50 == pytest.approx(percent, abs=3), mix
+        assert printed["distribution"] == ("latest" if mix == "d" else "zipf")
 
 
 def test_popular_records_are_as_zipfs_law_has_them(tmp_path: Path) -> None:

@@ -247,8 +247,8 @@ def faults(pagelab: Pagelab, program: Path, case: str) -> int:
 @pytest.mark.parametrize("case", EXPECTED)
 def test_what_the_kernel_does_beside_accesses_is_counted(pagelab: Pagelab, program: Path, case: str) -> None:
     """Within 1 %, or 10 faults, of what the kernel counted beyond a program that does nothing."""
-    found = faults(pagelab, program, case) - faults(pagelab, program, "nothing")
-    assert found == pytest.approx(EXPECTED[case], rel=0.01, abs=10)
+    counted = faults(pagelab, program, case) - faults(pagelab, program, "nothing")
+    assert counted == pytest.approx(EXPECTED[case], rel=0.01, abs=10)
 
 
 EVENTS = ROOT / "crates" / "pagelab-trace" / "src" / "format" / "event_row.rs"

@@ -13,9 +13,9 @@ def _stats(source: str, system: str, **options: object) -> dict[str, int]:
 
 
 def _percentiles(stats: dict[str, int], name: str) -> list[int]:
-    found = [stats[f"{name}.{percentile}"] for percentile in PERCENTILES]
-    assert found == sorted(found), f"{name}: {found}"
-    return found
+    latencies = [stats[f"{name}.{percentile}"] for percentile in PERCENTILES]
+    assert latencies == sorted(latencies), f"{name}: {latencies}"
+    return latencies
 
 
 def test_latencies_of_minor_faults_sum_to_their_cycles() -> None:
@@ -36,7 +36,7 @@ def test_faults_with_a_ready_frame_are_told_apart() -> None:
     )
     both = stats["fault.minor.latency.cycles"] + stats["fault.ready.latency.cycles"]
     assert both == stats["fault.cycles"]
-    ready, minor = (_percentiles(stats, f"fault.{way}.latency")[0] for way in ("ready", "minor"))
+    ready, minor = (_percentiles(stats, f"fault.{kind}.latency")[0] for kind in ("ready", "minor"))
     assert 0 < ready < minor, "a frame that is ready is neither allocated nor zeroed"
 
 

@@ -105,7 +105,7 @@ def test_without_perf_it_says_what_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("output", "reason"),
     [
         ("event syntax error: 'x'\nError:\tNo permissions\nHint: try", "No permissions"),
         ("Error:\nAccess is limited.\nMore", "Access is limited."),
@@ -113,8 +113,8 @@ def test_without_perf_it_says_what_is_missing(tmp_path: Path) -> None:
         ("", ""),
     ],
 )
-def test_the_reason_is_what_perf_calls_the_error(said: str, reason: str) -> None:
-    assert recorder.reason(said) == reason
+def test_the_reason_is_what_perf_calls_the_error(output: str, reason: str) -> None:
+    assert recorder.reason(output) == reason
 
 
 def test_a_name_tells_which_kind_of_trace_it_is(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_without_writes_they_are_estimated(pagelab: Pagelab, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[]", "no list `jobs`"),
@@ -81,9 +81,9 @@ def test_without_writes_they_are_estimated(pagelab: Pagelab, tmp_path: Path) -> 
         (report({"jobname": "x"}), "a job of fio that cannot be understood (KeyError: 'read')"),
     ],
 )
-def test_what_is_missing_is_said(pagelab: Pagelab, tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_missing_is_said(pagelab: Pagelab, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "drive.json").write_text(text)
-    assert_fails(pagelab("calibrate", "--fio", "drive.json"), 1, "drive.json", told)
+    assert_fails(pagelab("calibrate", "--fio", "drive.json"), 1, "drive.json", message)
     assert not (tmp_path / "this-drive.toml").exists()
 
 

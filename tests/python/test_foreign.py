@@ -321,19 +321,19 @@ def test_cloudsuite_records(pagelab: Pagelab, tmp_path: Path) -> None:
     (tmp_path / "web.bz2").write_bytes(bz2.compress(b"".join(loop)))
     done = pagelab("trace", "import", "web.bz2")
     assert "from champsim-cloudsuite" in done.stdout, done.stderr
-    found = rows(tmp_path / "web.trace")
-    assert found[:5] == [
+    imported = rows(tmp_path / "web.trace")
+    assert imported[:5] == [
         (FETCH, 0x401000, 1, 0x401000, 0, 1),
         (LOAD, 0x7FFC0000, 8, 0x401000, 0, 0),
         (STORE, 0x601000, 8, 0x401000, 0, 0),
         (STORE, 0x601040, 8, 0x401000, 0, 0),
         (STORE, 0x601080, 8, 0x401000, 0, 0),
     ]
-    assert len(found) == 201
+    assert len(imported) == 201
     assert pagelab("trace", "export", "web.trace", "-o", "w.bin", "-f", "champsim-cloudsuite").returncode == 0
     assert (tmp_path / "w.bin").stat().st_size == 50 * 96
     assert pagelab("trace", "import", "w.bin", "-o", "w.trace").returncode == 0
-    assert rows(tmp_path / "w.trace") == found
+    assert rows(tmp_path / "w.trace") == imported
 
 
 def test_exports_are_what_champsim_reads(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def test_the_summary_has_the_trivial_prediction(bench: ModuleType) -> None:
         return bench.Row("p", 10**9, "Valgrind", 1.0, bench.Gain(native, (native - 0.01, native + 0.01)), replayed)
 
     rows = [row(0.02, 0.0, 1.1), row(0.3, 0.1, 2.0), row(-0.01, -0.01, 0.9)]
-    said = bench.summary(rows)
-    assert said[0] == "no gain predicted: within 5 points for 2 of 3"
-    assert said[1].startswith("in-order: gain within 5 points for 2, cycles within 20 % for 2 of 3")
-    assert said[1].endswith("rank correlation of gains 1.00")
+    lines = bench.summary(rows)
+    assert lines[0] == "no gain predicted: within 5 points for 2 of 3"
+    assert lines[1].startswith("in-order: gain within 5 points for 2, cycles within 20 % for 2 of 3")
+    assert lines[1].endswith("rank correlation of gains 1.00")
     assert "| p | 1.00 | Valgrind | 1.00 |" in bench.table(rows)

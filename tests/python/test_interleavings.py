@@ -65,10 +65,10 @@ def test_a_result_says_whether_it_is_of_one_order() -> None:
 
 
 def test_spread() -> None:
-    of = Spread.from_values([10, 12, 14])
-    assert (of.mean, of.least, of.most) == (12, 10, 14)
+    spread = Spread.from_values([10, 12, 14])
+    assert (spread.mean, spread.least, spread.most) == (12, 10, 14)
     # Student's t for two degrees of freedom is 4.303, and the deviation is 2.
-    assert of.interval == pytest.approx((12 - 4.303 * 2 / 3**0.5, 12 + 4.303 * 2 / 3**0.5))
+    assert spread.interval == pytest.approx((12 - 4.303 * 2 / 3**0.5, 12 + 4.303 * 2 / 3**0.5))
     # 2.042 for thirty.
     values = [0.0, 1.0] * 15 + [0.5]
     deviation = (30 * 0.25 / 30) ** 0.5

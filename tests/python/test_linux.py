@@ -87,13 +87,13 @@ def test_values_belong_to_the_step_that_printed_them() -> None:
         f"{texts.BOOT}{texts.TOUCH}PAGELAB begin 2 matrix,9\r\nfaults=3\r\nfaults=4\r\nno value\r\n"
         f"PAGELAB end 2 status=0\r\n{texts.END}"
     )
-    said = parse(text)
-    assert said.release == "6.12.117-pagelab"
-    assert [step.command for step in said.steps] == ["touch,random,64", "matrix,9"]
-    assert said.steps[0].last("ticks") == "38000000"
-    assert said.steps[1].all("faults") == ["3", "4"]
-    assert said.steps[1].output == ["no value"]
-    assert said.problems() == []
+    output = parse(text)
+    assert output.release == "6.12.117-pagelab"
+    assert [step.command for step in output.steps] == ["touch,random,64", "matrix,9"]
+    assert output.steps[0].last("ticks") == "38000000"
+    assert output.steps[1].all("faults") == ["3", "4"]
+    assert output.steps[1].output == ["no value"]
+    assert output.problems() == []
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_values_belong_to_the_step_that_printed_them() -> None:
     ],
 )
 def test_a_report_in_the_midst_of_a_step_is_a_problem(report: str, first: str) -> None:
-    said = parse(
+    output = parse(
         f"{texts.BOOT}PAGELAB begin 1 touch,random,64\r\nfaults=3\r\n{report}PAGELAB end 1 status=0\r\n{texts.END}"
     )
-    assert said.problems() == [first]
-    assert len(said.reports) == 1
-    assert said.steps[0].values == [("faults", "3")]
+    assert output.problems() == [first]
+    assert len(output.reports) == 1
+    assert output.steps[0].values == [("faults", "3")]
 
 
 def test_two_reports_are_two() -> None:
-    said = parse(f"{texts.BOOT}{texts.WARNING}{texts.KASAN}{texts.END}")
-    assert len(said.reports) == 2
-    assert "handle_mm_fault+0x81/0x1a0" in said.reports[0]
-    assert "Freed by task 31:" in said.reports[1]
+    output = parse(f"{texts.BOOT}{texts.WARNING}{texts.KASAN}{texts.END}")
+    assert len(output.reports) == 2
+    assert "handle_mm_fault+0x81/0x1a0" in output.reports[0]
+    assert "Freed by task 31:" in output.reports[1]
 
 
 def test_what_is_allowed_is_no_report_and_hides_none() -> None:
@@ -169,9 +169,9 @@ def test_what_is_missing_or_failed_is_a_problem(text: str, problem: str) -> None
 
 
 def test_a_skipped_step_is_none() -> None:
-    said = parse(f"{texts.BOOT}PAGELAB begin 1 a\r\nPAGELAB end 1 status=4\r\n{texts.END}")
-    assert said.problems() == []
-    assert said.steps[0].status == SKIPPED
+    output = parse(f"{texts.BOOT}PAGELAB begin 1 a\r\nPAGELAB end 1 status=4\r\n{texts.END}")
+    assert output.problems() == []
+    assert output.steps[0].status == SKIPPED
 
 
 # The virtual machine
@@ -179,8 +179,8 @@ def test_a_skipped_step_is_none() -> None:
 
 def test_a_guest_is_read_to_its_end(fake_qemu: Callable[[str], Path], tmp_path: Path) -> None:
     console = fake_qemu(said_by(texts.BOOT + texts.TOUCH + texts.END) + '\nprintf "%s\\n" "$@" > "$0.arguments"')
-    said = guest.run(Machine("icount"), Path("/kernel"), Path("/archive"), ["touch,random,64"], console)
-    assert said.steps[0].last("faults") == "16384"
+    output = guest.run(Machine("icount"), Path("/kernel"), Path("/archive"), ["touch,random,64"], console)
+    assert output.steps[0].last("faults") == "16384"
     arguments = (tmp_path / "bin" / f"{guest.QEMU}.arguments").read_text().splitlines()
     assert arguments[arguments.index("-icount") + 1] == "shift=0,sleep=off"
     assert arguments[-1].endswith("no5lvl -- steps touch,random,64")
@@ -206,8 +206,8 @@ def test_a_guest_that_hangs_is_ended_with_all_that_it_started(fake_qemu: Callabl
 
 def test_a_report_of_a_guest_that_hangs_is_told(fake_qemu: Callable[[str], Path]) -> None:
     console = fake_qemu(said_by(texts.BOOT + texts.LOCKDEP) + "\nsleep 60")
-    said = guest.run(Machine(seconds=0.5), Path("k"), Path("i"), [], console)
-    assert said.problems()[0] == "WARNING: possible circular locking dependency detected"
+    output = guest.run(Machine(seconds=0.5), Path("k"), Path("i"), [], console)
+    assert output.problems()[0] == "WARNING: possible circular locking dependency detected"
 
 
 def test_a_virtual_machine_that_does_not_start_says_why(fake_qemu: Callable[[str], Path]) -> None:

@@ -42,13 +42,13 @@ def test_the_suite_passes(options: tuple[str, ...]) -> None:
 def test_a_fault_takes_what_the_documentation_says() -> None:
     """Within a tenth: another compiler makes other instructions."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "linux.md").read_text()
-    told = re.search(r"^\| sequential \| 4 \| ([\d,.]+) ", text, re.MULTILINE)
-    assert told
+    documented = re.search(r"^\| sequential \| 4 \| ([\d,.]+) ", text, re.MULTILINE)
+    assert documented
     process = run("bench", "-s", "plain", "-w", "sequential", "--levels", "4", seconds=3600)
     assert process.returncode == 0, process.stderr
     measured = re.search(r"^plain +sequential +4 +262,144 +([\d,.]+)", process.stdout, re.MULTILINE)
     assert measured, process.stdout
-    assert float(measured[1].replace(",", "")) == pytest.approx(float(told[1].replace(",", "")), rel=0.1)
+    assert float(measured[1].replace(",", "")) == pytest.approx(float(documented[1].replace(",", "")), rel=0.1)
 
 
 def test_a_trace_counts_what_the_guest_counts() -> None:
@@ -66,11 +66,11 @@ def test_major_faults_are_in_named_stages(tmp_path: Path) -> None:
         "trace", "-s", "off", "-s", "block-mapping", "-w", "storage,random,8", "--json", str(file), seconds=3600
     )
     assert process.returncode == 0, process.stderr
-    told = json.loads(file.read_text())
-    kinds = [each["measured"][0]["kind"] for each in told["settings"]]
+    document = json.loads(file.read_text())
+    kinds = [each["measured"][0]["kind"] for each in document["settings"]]
     assert kinds == ["major, page cache", "major, block mapping"]
-    assert [each["checks"][0]["gap"] for each in told["settings"]] == [0.0, 0.0]
-    rows = {(row["what"], row["stage"]): row["values"] for row in told["side_by_side"]["storage,random,8"]}
+    assert [each["checks"][0]["gap"] for each in document["settings"]] == [0.0, 0.0]
+    rows = {(row["what"], row["stage"]): row["values"] for row in document["side_by_side"]["storage,random,8"]}
     unnamed, whole = (rows.get(("instructions", stage), {}) for stage in ("other", "all"))
     for name, instructions in whole.items():
         assert unnamed.get(name, 0.0) < 0.03 * instructions

@@ -58,16 +58,16 @@ def test_a_wrong_table_of_programs_is_refused(folder: Layout, old: str, new: str
 
 @pytest.mark.skipif(not shutil.which("ldd"), reason="ldd is not installed")
 def test_a_program_comes_with_its_libraries(tmp_path: Path) -> None:
-    found = {entry.name: entry for entry in others.entries(Others([Tool("true", "coreutils")], []), tmp_path)}
-    names = list(found)
-    assert found["tests/true"].content == Path(str(shutil.which("true"))).read_bytes()
+    by_name = {entry.name: entry for entry in others.entries(Others([Tool("true", "coreutils")], []), tmp_path)}
+    names = list(by_name)
+    assert by_name["tests/true"].content == Path(str(shutil.which("true"))).read_bytes()
     libraries = [name for name in names if "/ld-linux" in name or "/libc.so" in name]
     assert len(libraries) == 2
     for name in libraries:
         assert names.index(str(Path(name).parent)) < names.index(name), "folders come before what is in them"
     # The guest has them where they are here: the loader finds them from another root.
     (tmp_path / "root" / "tests").mkdir(parents=True)
-    for name, entry in found.items():
+    for name, entry in by_name.items():
         path = tmp_path / "root" / name
         if entry.content:
             path.write_bytes(entry.content)

@@ -51,7 +51,7 @@ BOOT = (
 
 
 @dataclass
-class Place:
+class CommandsInFolder:
     """A folder of work with the stand-ins, and commands that run in it."""
 
     folder: Path
@@ -81,14 +81,14 @@ class Place:
 
     def child(self) -> int:
         """The process that the stand-in has started."""
-        told = self.bin / "child"
-        wait_until(lambda: told.is_file() and told.read_text().endswith("\n"))
-        return int(told.read_text())
+        pid_file = self.bin / "child"
+        wait_until(lambda: pid_file.is_file() and pid_file.read_text().endswith("\n"))
+        return int(pid_file.read_text())
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[CommandsInFolder]:
+    made = CommandsInFolder(tmp_path)
     made.script(made.bin / "make", MAKE)
     made.script(made.bin / "qemu-system-x86_64", QEMU)
     home = made.work / layout().series().version.replace("~", "-")
@@ -115,14 +115,14 @@ def has_ended(number: int) -> bool:
 
 
 @pytest.mark.parametrize(("number", "status", "word"), ENDINGS)
-def test_a_signal_ends_the_guest_too(place: Place, number: signal.Signals, status: int, word: str) -> None:
+def test_a_signal_ends_the_guest_too(place: CommandsInFolder, number: signal.Signals, status: int, word: str) -> None:
     console = place.folder / "console.log"
     console.write_text("of an earlier run\n")
     command = place.start(BOOT, "boot", "--plain", "--console", str(console))
     child = place.child()
     command.send_signal(number)
-    _, said = command.communicate(timeout=20)
-    assert (command.returncode, said) == (status, f"pagelab: error: {word}\n")
+    _, errors = command.communicate(timeout=20)
+    assert (command.returncode, errors) == (status, f"pagelab: error: {word}\n")
     wait_until(lambda: has_ended(child))
     assert console.read_text() == "of an earlier run\n"
     assert sorted(path.name for path in place.folder.iterdir()) == ["bin", "console.log", "work"]
@@ -130,24 +130,26 @@ def test_a_signal_ends_the_guest_too(place: Place, number: signal.Signals, statu
 
 @pytest.mark.parametrize(("number", "status", "word"), ENDINGS)
 def test_a_signal_ends_the_build_too_and_another_one_goes_on(
-    place: Place, number: signal.Signals, status: int, word: str
+    place: CommandsInFolder, number: signal.Signals, status: int, word: str
 ) -> None:
     (place.bin / "hang").touch()
     command = place.start(BUILD, "build", "--plain", "--quiet")
     child = place.child()
     command.send_signal(number)
-    _, said = command.communicate(timeout=20)
-    assert (command.returncode, said) == (status, f"pagelab: error: {word}\n")
+    _, errors = command.communicate(timeout=20)
+    assert (command.returncode, errors) == (status, f"pagelab: error: {word}\n")
     wait_until(lambda: has_ended(child))
     assert not list(place.work.rglob("bzImage"))
     (place.bin / "hang").unlink()
-    kernel, said = place.start(BUILD, "build", "--plain", "--quiet").communicate(timeout=60)
-    assert not said
+    kernel, errors = place.start(BUILD, "build", "--plain", "--quiet").communicate(timeout=60)
+    assert not errors
     assert Path(kernel.strip()).read_text() == "whole\n"
 
 
 @pytest.mark.parametrize(("code", "arguments"), [(BOOT, ("boot", "--plain")), (BUILD, ("build", "--plain"))])
-def test_what_kills_the_command_ends_what_it_started(place: Place, code: str, arguments: tuple[str, ...]) -> None:
+def test_what_kills_the_command_ends_what_it_started(
+    place: CommandsInFolder, code: str, arguments: tuple[str, ...]
+) -> None:
     (place.bin / "hang").touch()
     command = place.start(code, *arguments)
     child = place.child()
@@ -156,7 +158,7 @@ def test_what_kills_the_command_ends_what_it_started(place: Place, code: str, ar
     wait_until(lambda: has_ended(child))
 
 
-def test_what_was_killed_leaves_nothing_for_good(place: Place) -> None:
+def test_what_was_killed_leaves_nothing_for_good(place: CommandsInFolder) -> None:
     left = place.work / layout().series().version.replace("~", "-") / "images" / ".new-killed"
     left.mkdir(parents=True)
     console = place.work / "consoles" / ".boot.log.0"
@@ -171,7 +173,7 @@ def test_what_was_killed_leaves_nothing_for_good(place: Place) -> None:
     assert not list(console.parent.iterdir())
 
 
-def test_of_two_builds_one_waits_and_builds_nothing(place: Place) -> None:
+def test_of_two_builds_one_waits_and_builds_nothing(place: CommandsInFolder) -> None:
     (place.bin / "slow").touch()
     first = place.start(BUILD, "build", "--plain")
     wait_until(lambda: (place.bin / "makes").exists())
@@ -184,7 +186,7 @@ def test_of_two_builds_one_waits_and_builds_nothing(place: Place) -> None:
     assert (place.bin / "makes").read_text() == "once\n"
 
 
-def test_nohup_is_left_as_it_is(place: Place) -> None:
+def test_nohup_is_left_as_it_is(place: CommandsInFolder) -> None:
     ignore = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {BOOT}"
     command = place.start(ignore, "boot", "--plain")
     child = place.child()

@@ -26,7 +26,7 @@ from pagelab_linux import LinuxError, compare, preset, records, references, simu
 from pagelab_linux.bench import Setting
 from pagelab_linux.cli import compare_output, trace_output
 from pagelab_linux.layout import Layout, layout
-from pagelab_linux.report import Step
+from pagelab_linux.report import GuestStep
 
 __all__ = ["player", "table"]
 
@@ -133,10 +133,10 @@ def test_what_is_no_log_is_refused(content: bytes, problem: str, tmp_path: Path)
 # What becomes of it
 
 
-def rows_of(*told: tuple[int, int, int, str]) -> references.Rows:
+def rows_of(*listed: tuple[int, int, int, str]) -> references.Rows:
     """Fault (0: user code), address, 1 for a store, and the stage."""
-    rows = np.zeros(len(told), dtype=references.ROW)
-    for row, (number, address, what, stage) in zip(rows, told, strict=True):
+    rows = np.zeros(len(listed), dtype=references.ROW)
+    for row, (number, address, what, stage) in zip(rows, listed, strict=True):
         row["fault"], row["address"], row["physical"], row["what"] = number, address, address & 0x3FFFFFFF, what
         row["stage"] = stages.ALL_STAGES.index(stage) if stage else OF_USER
         row["run"], row["gap"], row["shift"], row["percpu"] = 1, 1, 3, address >> 12 == OWN >> 12
@@ -145,28 +145,28 @@ def rows_of(*told: tuple[int, int, int, str]) -> references.Rows:
 
 def two_faults() -> references.Rows:
     """Two pages are touched. Each fault refers to a line of each kind, zeroes one, and comes to the first one again."""
-    told = [(0, 0x7FFF0000, 1, "")]
+    listed = [(0, 0x7FFF0000, 1, "")]
     for number, page in ((1, 0x10000), (2, 0x11000)):
-        told += [(number, STACK, 1, "entry"), (number, STACK + 8, 0, "entry"), (number, OWN, 0, "lookup")]
-        told += [(number, OBJECT, 0, "lookup"), (number, IMAGE, 0, "lookup"), (number, STACK, 0, "lookup")]
-        told += [(number, 0xFFFF888000800000 + page, 1, "zeroing"), (number, 0, KEPT, "entry"), (0, page, 1, "")]
-    return rows_of(*told)
+        listed += [(number, STACK, 1, "entry"), (number, STACK + 8, 0, "entry"), (number, OWN, 0, "lookup")]
+        listed += [(number, OBJECT, 0, "lookup"), (number, IMAGE, 0, "lookup"), (number, STACK, 0, "lookup")]
+        listed += [(number, 0xFFFF888000800000 + page, 1, "zeroing"), (number, 0, KEPT, "entry"), (0, page, 1, "")]
+    return rows_of(*listed)
 
 
 def test_lines_are_found_where_caches_have_them() -> None:
-    found = references.replay(two_faults(), None, cold=False)
-    assert list(found) == ["entry", "lookup", "zeroing", "all"]
-    assert (found["entry"].references, found["entry"].all_lines) == (2.0, 1.0)
+    warm = references.replay(two_faults(), None, cold=False)
+    assert list(warm) == ["entry", "lookup", "zeroing", "all"]
+    assert (warm["entry"].references, warm["entry"].all_lines) == (2.0, 1.0)
     # In the first fault from memory, in the second from the L1.
-    assert found["entry"].lines == {"l1": 0.5, "l2": 0.0, "l3": 0.0, "dram": 0.5}
-    assert found["lookup"].lines == {"l1": 2.5, "l2": 0.0, "l3": 0.0, "dram": 1.5}
-    assert found["zeroing"].lines["dram"] == 1.0
-    assert found["all"].references == 7.0
+    assert warm["entry"].lines == {"l1": 0.5, "l2": 0.0, "l3": 0.0, "dram": 0.5}
+    assert warm["lookup"].lines == {"l1": 2.5, "l2": 0.0, "l3": 0.0, "dram": 1.5}
+    assert warm["zeroing"].lines["dram"] == 1.0
+    assert warm["all"].references == 7.0
     cold = references.replay(two_faults(), None, cold=True)
     assert cold["lookup"].lines == {"l1": 1.0, "l2": 0.0, "l3": 0.0, "dram": 3.0}
-    assert cold["all"].waited > found["all"].waited > 0
+    assert cold["all"].waited > warm["all"].waited > 0
     assert cold["all"].later_misses == 0
-    table = trace_output.found_table("two", 2, found, cold)
+    table = trace_output.found_table("two", 2, warm, cold)
     assert table.row_count == 4
 
 
@@ -196,11 +196,11 @@ def test_steady_lines_are_told_by_whose_they_are() -> None:
 
 
 def test_the_simulator_faults_where_the_guest_did() -> None:
-    found = simulated.simulate(two_faults(), simulated.Simulator())
-    assert found.faults == 2
-    assert found.instructions("charge") == 40
-    assert sum(found.lines("zeroing").values()) >= 64
-    assert found.all_lines()["dram"] > 64
+    result = simulated.simulate(two_faults(), simulated.Simulator())
+    assert result.faults == 2
+    assert result.instructions("charge") == 40
+    assert sum(result.lines("zeroing").values()) >= 64
+    assert result.all_lines()["dram"] > 64
 
 
 # Comparisons
@@ -226,9 +226,9 @@ def test_pages_that_a_fault_maps_together_are_not_there() -> None:
 
 
 def found_trace(table: stages.StageTable) -> trace.Trace:
-    step = Step("touch,random,1", [("faults", "2"), ("ticks", "892"), ("loop_ticks", "9")])
-    found = records.parse(RECORDS.splitlines(), len(stages.ALL_STAGES), "records")
-    return trace.evaluate(table, [trace.Workload("random", step.command)], [step], found)
+    step = GuestStep("touch,random,1", [("faults", "2"), ("ticks", "892"), ("loop_ticks", "9")])
+    parsed = records.parse(RECORDS.splitlines(), len(stages.ALL_STAGES), "records")
+    return trace.evaluate(table, [trace.Workload("random", step.command)], [step], parsed)
 
 
 COMPARISON = compare.Comparison(
@@ -260,9 +260,9 @@ def test_guest_and_simulator_stand_side_by_side(table: stages.StageTable) -> Non
     assert rows["instructions: walk"].why == "the guest's is a fixture"
     assert rows["lines: lookup"].guest == 4.0
     assert (rows["pages"].guest, rows["pages"].simulator) == (2, 2)
-    told = compare_output.explanations(list(rows.values()))
-    assert "instructions: walk: the guest's is a fixture" in told
-    assert any(line.endswith("not explained") for line in told)
+    explained = compare_output.explanations(list(rows.values()))
+    assert "instructions: walk: the guest's is a fixture" in explained
+    assert any(line.endswith("not explained") for line in explained)
     assert '"agrees": false' in compare_output.as_json("6.12", 4, {"random": list(rows.values())})
     assert compare_output.table(COMPARISON, list(rows.values())).row_count == len(rows)
 
@@ -288,20 +288,20 @@ def test_counters_and_explanations_that_are_of_nothing_are_refused(table: stages
 
 
 def test_the_comparisons_of_the_project_are_read() -> None:
-    told = {each.name: each for each in compare.load(layout())}
-    assert told["random"].plain
-    assert told["random"].simulator == simulated.Simulator()
-    assert not told["reservations-random"].plain
-    assert told["reservations-random"].simulator.system == "radix-ptemagnet-traced"
+    comparisons = {each.name: each for each in compare.load(layout())}
+    assert comparisons["random"].plain
+    assert comparisons["random"].simulator == simulated.Simulator()
+    assert not comparisons["reservations-random"].plain
+    assert comparisons["reservations-random"].simulator.system == "radix-ptemagnet-traced"
     for kind in ("vma", "cpu", "cpu-table"):
-        each = told[f"walk-cache-{kind}-random"]
+        each = comparisons[f"walk-cache-{kind}-random"]
         assert each.before[0].endswith(f"/kind,{kind}")
         assert f'"kind":"{kind}"' in each.simulator.settings[0]
     derived = {each.step for each in trace.workloads(layout())}
-    assert derived.isdisjoint(each.step for each in told.values())
+    assert derived.isdisjoint(each.step for each in comparisons.values())
     # What the mechanisms' own costs are from (SlotKind::traced, and origins of the presets).
     mechanisms = {"touch,sequential,64", "touch,random,64", "touch,regions,32"}
-    assert mechanisms.isdisjoint(each.step for each in told.values() if not each.plain)
+    assert mechanisms.isdisjoint(each.step for each in comparisons.values() if not each.plain)
 
 
 @pytest.mark.parametrize(
@@ -350,10 +350,10 @@ def test_a_preset_has_the_lines_that_the_simulator_does_not_touch_itself() -> No
     assert preset.lines(base, two_faults())["entry"] == references.Lines(0, 0, 0, 0)
     many = [(1, STACK + 0x40 * line, 1, "entry") for line in range(20)]
     many += [(1, OBJECT + 0x40 * line, 0, "entry") for line in range(10)] + [(1, 0, KEPT, "entry"), (0, 0x10000, 1, "")]
-    found = preset.lines(base, rows_of((0, 0x7FFF0000, 1, ""), *many))["entry"]
-    assert (found.cpu, found.space, found.kernel, found.again) == (18, 9, 0, 0)
+    entry = preset.lines(base, rows_of((0, 0x7FFF0000, 1, ""), *many))["entry"]
+    assert (entry.cpu, entry.space, entry.kernel, entry.again) == (18, 9, 0, 0)
     counts = dict.fromkeys(stages.STAGES, (100.0, 0.0))
     text = preset.preset(
-        base, measured_first_touch(counts), dict.fromkeys(stages.STAGES, replace(found, kernel=0)), "6.12.1"
+        base, measured_first_touch(counts), dict.fromkeys(stages.STAGES, replace(entry, kernel=0)), "6.12.1"
     )
     assert "entry = { instructions = 100, hardware_cycles = 253, lines = { cpu = 18, space = 9 } }" in text

@@ -15,7 +15,7 @@ from pagelab_linux.build import Image, Variant, Workshop
 from pagelab_linux.cli import commands, trace_output
 from pagelab_linux.guest import Machine
 from pagelab_linux.layout import Layout, layout
-from pagelab_linux.references import FOUND, Found
+from pagelab_linux.references import FOUND, LineSources
 from pagelab_linux.report import Console, parse
 from pagelab_linux.side_by_side import ALL, REPEATED, Places, Row
 from pagelab_linux.stages import StageTable
@@ -25,20 +25,26 @@ WORKLOAD = trace.Workload("random", "touch,random,64")
 PLAN = bench.Plan([bench.Setting("off", "patched")], [bench.Workload("touch", WORKLOAD.step, 512)], [4, 5])
 
 
-def spreads(told: float, repeated: float = 0.0) -> dict[str, Spread]:
-    means = {"instructions": told, "repetitions": repeated, "loads": told / 2, "stores": told / 4, "new_lines": 3.0}
+def spreads(instructions: float, repeated: float = 0.0) -> dict[str, Spread]:
+    means = {
+        "instructions": instructions,
+        "repetitions": repeated,
+        "loads": instructions / 2,
+        "stores": instructions / 4,
+        "new_lines": 3.0,
+    }
     return {key: Spread(mean, mean, mean) for key, mean in means.items()}
 
 
 def measured(kind: str, faults: int, **counts: float) -> Measured:
-    cut = {stage: spreads(told, 1.0) for stage, told in counts.items()}
+    cut = {stage: spreads(count, 1.0) for stage, count in counts.items()}
     return Measured("random", kind, faults, 0, cut, spreads(sum(counts.values()), float(len(counts))), [])
 
 
 def places(dram: float) -> Places:
     lines = dict.fromkeys(FOUND, 1.0) | {"dram": dram}
-    found = Found(9.0, lines, 0.0, 100 * dram)
-    return Places(10, {ALL: found}, {ALL: Found(9.0, lines | {"dram": 2 * dram}, 0.0, 200 * dram)})
+    sources = LineSources(9.0, lines, 0.0, 100 * dram)
+    return Places(10, {ALL: sources}, {ALL: LineSources(9.0, lines | {"dram": 2 * dram}, 0.0, 200 * dram)})
 
 
 OFF = Trace([measured("anonymous", 3, entry=80.0, charge=40.0), measured("file", 1, entry=40.0)], [], {})
@@ -51,14 +57,14 @@ def by_name(rows: list[Row]) -> dict[tuple[str, str], list[float]]:
 
 def test_numbers_of_settings_are_means_over_all_faults() -> None:
     rows = side_by_side.rows("random", [OFF, ON], [None, None])
-    told = by_name(rows)
-    assert told["instructions", "entry"] == [70.0, 70.0]
-    assert told["instructions", "charge"] == [30.0, 0.0]
-    assert told["instructions", "walk"] == [0.0, 10.0]
-    assert told["instructions", ALL] == [100.0, 80.0]
-    assert told[REPEATED, ALL] == [100.0 - 7 / 4, 78.0]
-    assert told["references", ALL] == [75.0, 60.0]
-    assert ("instructions", "zeroing") not in told
+    values = by_name(rows)
+    assert values["instructions", "entry"] == [70.0, 70.0]
+    assert values["instructions", "charge"] == [30.0, 0.0]
+    assert values["instructions", "walk"] == [0.0, 10.0]
+    assert values["instructions", ALL] == [100.0, 80.0]
+    assert values[REPEATED, ALL] == [100.0 - 7 / 4, 78.0]
+    assert values["references", ALL] == [75.0, 60.0]
+    assert ("instructions", "zeroing") not in values
     assert not any("caches" in row.what for row in rows)
     share = next(row for row in rows if (row.what, row.stage) == ("instructions", ALL)).apart(1)
     assert share == pytest.approx(-0.2)
@@ -66,23 +72,25 @@ def test_numbers_of_settings_are_means_over_all_faults() -> None:
 
 
 def test_stages_sum_to_the_fault() -> None:
-    told = by_name(side_by_side.rows("random", [OFF, ON], [None, None]))
+    by_row = by_name(side_by_side.rows("random", [OFF, ON], [None, None]))
     for number in range(2):
-        parts = sum(values[number] for (what, stage), values in told.items() if what == "instructions" and stage != ALL)
-        assert parts == told["instructions", ALL][number]
+        parts = sum(
+            values[number] for (what, stage), values in by_row.items() if what == "instructions" and stage != ALL
+        )
+        assert parts == by_row["instructions", ALL][number]
 
 
 def test_where_lines_are_found_is_told_in_a_row_and_with_empty_caches() -> None:
-    told = by_name(side_by_side.rows("random", [OFF, ON], [places(4.0), places(2.0)]))
-    assert told["in a row: DRAM", ALL] == [4.0, 2.0]
-    assert told["empty caches: DRAM", ALL] == [8.0, 4.0]
-    assert told["in a row: cycles waited", ALL] == [400.0, 200.0]
-    assert told["empty caches: L1", ALL] == [1.0, 1.0]
+    values = by_name(side_by_side.rows("random", [OFF, ON], [places(4.0), places(2.0)]))
+    assert values["in a row: DRAM", ALL] == [4.0, 2.0]
+    assert values["empty caches: DRAM", ALL] == [8.0, 4.0]
+    assert values["in a row: cycles waited", ALL] == [400.0, 200.0]
+    assert values["empty caches: L1", ALL] == [1.0, 1.0]
 
 
 def test_a_workload_without_faults_has_none_to_compare() -> None:
-    told = by_name(side_by_side.rows("sequential", [OFF, ON], [None, None]))
-    assert told["instructions", ALL] == [0.0, 0.0]
+    values = by_name(side_by_side.rows("sequential", [OFF, ON], [None, None]))
+    assert values["instructions", ALL] == [0.0, 0.0]
 
 
 def test_the_table_says_how_far_whole_faults_are_from_the_first_setting(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,10 +105,12 @@ def test_all_settings_are_in_the_json() -> None:
     rows = side_by_side.rows("random", [OFF, ON], [places(4.0), places(2.0)])
     kept = {"off": [places(4.0)], "on": [places(2.0)]}
     text = trace_output.as_json({"off": OFF, "on": ON}, kept, [WORKLOAD], {"random": rows}, {"levels": 5})
-    told = json.loads(text)
-    assert [each["setting"] for each in told["settings"]] == ["off", "on"]
-    assert told["settings"][1]["found"]["random"]["empty_caches"]["all"]["lines"]["dram"] == 4.0
-    assert {"what": "references", "stage": "all", "values": {"off": 75.0, "on": 60.0}} in told["side_by_side"]["random"]
+    document = json.loads(text)
+    assert [each["setting"] for each in document["settings"]] == ["off", "on"]
+    assert document["settings"][1]["found"]["random"]["empty_caches"]["all"]["lines"]["dram"] == 4.0
+    assert {"what": "references", "stage": "all", "values": {"off": 75.0, "on": 60.0}} in document["side_by_side"][
+        "random"
+    ]
 
 
 # Names
@@ -164,8 +174,8 @@ def test_the_command_refuses_settings_that_cannot_be(pagelab: Pagelab, tmp_path:
 def test_a_step_may_stand_for_a_workload() -> None:
     known = trace.workloads(layout())
     names = ["touch,random,16", "copy", "touch,random,16"]
-    found = commands._workloads(known, names, lambda step: trace.Workload(step, step))
-    assert [(each.name, each.step) for each in found] == [("touch,random,16",) * 2, ("copy", "faults,copy,16")]
+    workloads = commands._workloads(known, names, lambda step: trace.Workload(step, step))
+    assert [(each.name, each.step) for each in workloads] == [("touch,random,16",) * 2, ("copy", "faults,copy,16")]
     assert commands._workloads(known, [], lambda step: trace.Workload(step, step)) == known
     with pytest.raises(UsageError, match=r"no program tuch; did you mean touch[?]"):
         commands._workloads(known, ["tuch,random,16"], lambda step: trace.Workload(step, step))

@@ -107,10 +107,10 @@ def test_runs_that_differ_are_a_problem() -> None:
 
 
 def test_values_must_be_what_the_suite_says() -> None:
-    said = [parse(f"{texts.BOOT}{texts.TOUCH}{texts.END}")]
-    assert not list(suite.judge(replace(RUN, values={"faults": "16384"}), said))
-    told = list(suite.judge(replace(RUN, values={"faults": "9"}), said))
-    assert told == ["touch,random,64: faults=16384 and not 9"]
+    outputs = [parse(f"{texts.BOOT}{texts.TOUCH}{texts.END}")]
+    assert not list(suite.judge(replace(RUN, values={"faults": "16384"}), outputs))
+    problems = list(suite.judge(replace(RUN, values={"faults": "9"}), outputs))
+    assert problems == ["touch,random,64: faults=16384 and not 9"]
 
 
 def test_steps_that_were_not_run_are_a_problem() -> None:
@@ -120,8 +120,8 @@ def test_steps_that_were_not_run_are_a_problem() -> None:
 
 def test_each_kernel_is_built_once() -> None:
     both = replace(RUN, name="b", kernels=("plain", "patched"), levels=(4, 5))
-    found = suite.cases([RUN, both], [], has_changes=True, debug=False, quick=False)
-    assert [case.variant.plain for case in found] == [True, True, False, False, False]
+    cases = suite.cases([RUN, both], [], has_changes=True, debug=False, quick=False)
+    assert [case.variant.plain for case in cases] == [True, True, False, False, False]
     alone = suite.cases([RUN, both], [], has_changes=False, debug=True, quick=False)
     assert {case.variant for case in alone} == {Variant(plain=True, debug=True)}
     checked = suite.cases([RUN, both], [], has_changes=True, debug=True, quick=False)

@@ -19,7 +19,7 @@ from pagelab_linux import LinuxError, kinds, plugin, preset, records, stages, tr
 from pagelab_linux.cli import trace_output
 from pagelab_linux.layout import layout
 from pagelab_linux.references import Lines
-from pagelab_linux.report import Step
+from pagelab_linux.report import GuestStep
 
 PLUGIN = ROOT / "packages/linux/pagelab_linux/kernel/plugin"
 TABLE = """
@@ -106,8 +106,8 @@ def marked(*lines: str) -> list[str]:
     return [f"{USER} {BEGIN}", *lines, f"{USER} {NOP}", f"{USER} {END}"]
 
 
-def instructions(found: records.Fault) -> dict[str, int]:
-    return {stages.ALL_STAGES[number]: counts[0] for number, counts in found.stages.items()}
+def instructions(fault: records.Fault) -> dict[str, int]:
+    return {stages.ALL_STAGES[number]: counts[0] for number, counts in fault.stages.items()}
 
 
 # Stages
@@ -198,16 +198,16 @@ def test_what_is_no_system_map_is_refused(text: str, problem: str, tmp_path: Pat
 
 def test_a_fault_is_cut_into_stages(play: Callable[[list[str]], records.Records]) -> None:
     inside = (f"{at('exc_page_fault', 1)} {CALL}", f"{at('unknown')} {RET}")
-    found = play(marked(*fault(*inside)))
-    assert [instructions(each) for each in found.faults] == [{"entry": 2, "lookup": 3, "return": 1, "other": 1}]
-    assert found.faults[0].run == 1
+    played = play(marked(*fault(*inside)))
+    assert [instructions(each) for each in played.faults] == [{"entry": 2, "lookup": 3, "return": 1, "other": 1}]
+    assert played.faults[0].run == 1
     # The store of the call, and the load of the return, are of one line; that is new only once.
-    assert found.faults[0].stages[stages.ALL_STAGES.index("entry")] == (2, 0, 0, 1, 1, 1)
-    assert found.faults[0].stages[stages.ALL_STAGES.index("lookup")] == (3, 0, 1, 0, 1, 0)
+    assert played.faults[0].stages[stages.ALL_STAGES.index("entry")] == (2, 0, 0, 1, 1, 1)
+    assert played.faults[0].stages[stages.ALL_STAGES.index("lookup")] == (3, 0, 1, 0, 1, 0)
 
 
 def test_helpers_are_of_the_stage_that_calls_them(play: Callable[[list[str]], records.Records]) -> None:
-    found = play(
+    played = play(
         marked(
             *fault(
                 f"{at('exc_page_fault', 1)} {CALL}",
@@ -224,11 +224,15 @@ def test_helpers_are_of_the_stage_that_calls_them(play: Callable[[list[str]], re
         )
     )
     # exc_page_fault was called by spin_lock too, and what follows it there is of return.
-    assert instructions(found.faults[0]) == dict(
+    assert instructions(played.faults[0]) == dict(
         zip(("entry", "lookup", "allocation", "zeroing", "install", "return"), (2, 6, 3, 1, 1, 2), strict=True)
     )
-    assert sorted((g.stage, g.counts[0]) for g in found.groups if g.function == "spin_lock") == [(1, 1), (3, 1), (9, 1)]
-    assert found.faults[0].met == 1
+    assert sorted((g.stage, g.counts[0]) for g in played.groups if g.function == "spin_lock") == [
+        (1, 1),
+        (3, 1),
+        (9, 1),
+    ]
+    assert played.faults[0].met == 1
 
 
 def test_a_stage_may_hold_for_all_that_is_called(play: Callable[[list[str]], records.Records]) -> None:
@@ -239,35 +243,35 @@ def test_a_stage_may_hold_for_all_that_is_called(play: Callable[[list[str]], rec
 
 def test_a_jump_into_another_function_returns_to_the_caller(play: Callable[[list[str]], records.Records]) -> None:
     inside = (f"{at('exc_page_fault', 1)} {CALL}", f"{at('spin_lock')} {NOP}", f"{at('clear_page')} {RET}")
-    found = instructions(play(marked(*fault(*inside))).faults[0])
-    assert (found["lookup"], found["zeroing"]) == (4, 1)
+    counts = instructions(play(marked(*fault(*inside))).faults[0])
+    assert (counts["lookup"], counts["zeroing"]) == (4, 1)
 
 
 def test_interrupts_are_left_out_and_counted(play: Callable[[list[str]], records.Records]) -> None:
     timer = [f"{at('asm_sysvec_timer')} {NOP} s ffff888000009000 3", f"{at('unknown')} {NOP}"]
     nested = [*timer, *timer, f"{at('asm_sysvec_timer', 1)} {IRET}", f"{at('asm_sysvec_timer', 1)} {IRET}"]
-    found = play(marked(*fault(*nested)))
-    assert instructions(found.faults[0]) == {"entry": 2, "lookup": 2, "return": 1}
-    assert (found.faults[0].interrupts, found.faults[0].interrupt_instructions) == (1, 6)
-    assert found.faults[0].stages[0][5] == 1
+    played = play(marked(*fault(*nested)))
+    assert instructions(played.faults[0]) == {"entry": 2, "lookup": 2, "return": 1}
+    assert (played.faults[0].interrupts, played.faults[0].interrupt_instructions) == (1, 6)
+    assert played.faults[0].stages[0][5] == 1
 
 
 def test_repetitions_of_string_instructions_are_told_apart(play: Callable[[list[str]], records.Records]) -> None:
     stores = [f"{at('clear_page')} {REP} s {0xFFFF888000010000 + 8 * n:x} 3" for n in range(512)]
-    found = play(marked(*fault(f"{at('exc_page_fault', 1)} {CALL}", *stores, f"{at('clear_page', 3)} {RET}")))
-    assert found.faults[0].stages[stages.ALL_STAGES.index("zeroing")] == (513, 511, 0, 512, 64, 64)
+    played = play(marked(*fault(f"{at('exc_page_fault', 1)} {CALL}", *stores, f"{at('clear_page', 3)} {RET}")))
+    assert played.faults[0].stages[stages.ALL_STAGES.index("zeroing")] == (513, 511, 0, 512, 64, 64)
 
 
 def test_faults_that_do_not_end_well_are_counted_and_left_out(play: Callable[[list[str]], records.Records]) -> None:
     script = [*fault(f"{at('__switch_to_asm')} {NOP}"), *fault(*fault()[1:]), *fault()[:4], *fault()]
-    found = play(marked(*script))
-    assert {name: number for name, number in found.dropped.items() if number} == dict.fromkeys(
+    played = play(marked(*script))
+    assert {name: number for name, number in played.dropped.items() if number} == dict.fromkeys(
         ("nested", "switched", "open"), 1
     )
-    assert len(found.faults) == 1
-    rest = found.rests[1]
+    assert len(played.faults) == 1
+    rest = played.rests[1]
     kernel = sum(not line.startswith(USER) for line in script)
-    assert found.faults[0].instructions + rest.left_out_instructions + rest.beside == kernel
+    assert played.faults[0].instructions + rest.left_out_instructions + rest.beside == kernel
     assert rest.left_out == 3
 
 
@@ -276,16 +280,16 @@ def test_a_fault_right_after_a_fault_is_another_one(play: Callable[[list[str]], 
 
 
 def test_faults_count_between_the_marks_alone(play: Callable[[list[str]], records.Records]) -> None:
-    found = play([*fault(), *marked(*fault()), *fault(), *marked(*fault(), *fault())])
-    assert [each.run for each in found.faults] == [1, 2, 2]
+    played = play([*fault(), *marked(*fault()), *fault(), *marked(*fault(), *fault())])
+    assert [each.run for each in played.faults] == [1, 2, 2]
 
 
 def test_a_pass_that_the_guest_takes_off_is_taken_off(play: Callable[[list[str]], records.Records]) -> None:
     timer = [f"{at('asm_sysvec_timer')} {NOP}", f"{at('asm_sysvec_timer', 1)} {IRET}"]
     again = [f"{USER} {TAKE_OFF}", *timer, *timer, f"{USER} {NOP}", *timer]
-    found = play([*marked(*fault(), *fault(), f"{USER} {NOP}", *timer, *again), *marked(*fault())])
-    assert [each.run for each in found.faults] == [1, 1, 2]
-    assert [found.rests[run].beside for run in (1, 2)] == [len(timer) - 3 * len(timer), 0]
+    played = play([*marked(*fault(), *fault(), f"{USER} {NOP}", *timer, *again), *marked(*fault())])
+    assert [each.run for each in played.faults] == [1, 1, 2]
+    assert [played.rests[run].beside for run in (1, 2)] == [len(timer) - 3 * len(timer), 0]
 
 
 @pytest.mark.parametrize(
@@ -312,20 +316,20 @@ R 1 1 30 20
 D of-the-kernel 0 nested 0 switched 1 open 0 overflown 0
 E
 """
-STEP = Step("touch,random,1", [("faults", "4"), ("ticks", "1400"), ("loop_ticks", "9")])
+STEP = GuestStep("touch,random,1", [("faults", "4"), ("ticks", "1400"), ("loop_ticks", "9")])
 
 
 WORKLOAD = trace.Workload("random", STEP.command)
 
 
-def evaluated(table: stages.StageTable, text: str = RECORDS, step: Step = STEP) -> trace.Trace:
-    found = records.parse(text.splitlines(), len(stages.ALL_STAGES), "records")
-    return trace.evaluate(table, [trace.Workload("random", step.command)], [step], found)
+def evaluated(table: stages.StageTable, text: str = RECORDS, step: GuestStep = STEP) -> trace.Trace:
+    parsed = records.parse(text.splitlines(), len(stages.ALL_STAGES), "records")
+    return trace.evaluate(table, [trace.Workload("random", step.command)], [step], parsed)
 
 
 def test_kinds_stages_and_spreads(table: stages.StageTable) -> None:
-    found = evaluated(table)
-    anonymous, other = found.measured
+    result = evaluated(table)
+    anonymous, other = result.measured
     assert (anonymous.kind, anonymous.faults, anonymous.interrupted) == ("anonymous", 2, 1)
     assert (other.kind, other.faults) == (stages.NO_KIND, 1)
     assert list(anonymous.stages) == ["entry", "zeroing"]
@@ -338,10 +342,10 @@ def test_kinds_stages_and_spreads(table: stages.StageTable) -> None:
         ("clear_page", 513.0),
         ("asm_exc_page_fault", 102.0),
     ]
-    assert (found.checks[0].traced, found.checks[0].gap) == (1400, 0.0)
-    told = json.loads(trace_output.as_json({"off": found}, {"off": [None]}, [WORKLOAD], {}, {"levels": 4}))
-    assert (told["levels"], told["settings"][0]["setting"]) == (4, "off")
-    assert told["settings"][0]["left_out"]["switched"] == 1
+    assert (result.checks[0].traced, result.checks[0].gap) == (1400, 0.0)
+    document = json.loads(trace_output.as_json({"off": result}, {"off": [None]}, [WORKLOAD], {}, {"levels": 4}))
+    assert (document["levels"], document["settings"][0]["setting"]) == (4, "off")
+    assert document["settings"][0]["left_out"]["switched"] == 1
 
 
 @pytest.mark.parametrize(
@@ -356,7 +360,7 @@ def test_a_trace_that_contradicts_the_guest_is_refused(
     key: str, value: str, problem: str, table: stages.StageTable
 ) -> None:
     with pytest.raises(LinuxError, match=problem):
-        evaluated(table, step=Step(STEP.command, [*STEP.values, (key, value)]))
+        evaluated(table, step=GuestStep(STEP.command, [*STEP.values, (key, value)]))
 
 
 def test_a_program_without_marks_is_refused(table: stages.StageTable) -> None:
@@ -418,8 +422,8 @@ KERNELS = ROOT / "presets" / "kernels"
 
 
 def measured_first_touch(counts: dict[str, tuple[float, float]]) -> trace.Measured:
-    def spreads(told: float, repeated: float) -> dict[str, trace.Spread]:
-        means = {"instructions": told, "repetitions": repeated}
+    def spreads(instructions: float, repeated: float) -> dict[str, trace.Spread]:
+        means = {"instructions": instructions, "repetitions": repeated}
         return {key: trace.Spread(mean, mean - 1, mean + 1) for key, mean in means.items()}
 
     cut = {stage: spreads(*numbers) for stage, numbers in counts.items()}
@@ -471,14 +475,14 @@ def test_instructions_of_kinds_are_of_one_page_and_of_each_page_more() -> None:
         measured_kind("few", "file, mapped around", {"rmap": (500.0, 0.0), "install": (500.0, 0.0)}),
         measured_kind("one", "zero page mapped", {"allocation": (40.0, 0.0), "install": (286.0, 0.0)}),
     ]
-    found = kinds.costs(measured, workloads)
-    assert found[kinds.FIRST_TOUCH].page_instructions == {"zeroing": 42}, "(300 - 5) / 7; fewer are none"
-    around = found["file, mapped around"]
+    by_kind = kinds.costs(measured, workloads)
+    assert by_kind[kinds.FIRST_TOUCH].page_instructions == {"zeroing": 42}, "(300 - 5) / 7; fewer are none"
+    around = by_kind["file, mapped around"]
     assert (around.instructions, around.page_instructions) == ({"rmap": 200, "install": 500}, {"rmap": 100})
-    assert around.told_by == "few, mean of 9 faults of 4 pages and around, mean of 9 faults of 16 pages"
-    zero = found["zero page mapped"]
+    assert around.measured_on == "few, mean of 9 faults of 4 pages and around, mean of 9 faults of 16 pages"
+    zero = by_kind["zero page mapped"]
     assert (zero.instructions, zero.page_instructions) == ({"install": 326}, {}), "the model allocates nothing there"
-    assert "copy of a page" not in found
+    assert "copy of a page" not in by_kind
 
 
 def test_a_preset_has_kinds_where_they_differ_and_the_simulator_takes_it(tmp_path: Path) -> None:
@@ -491,9 +495,9 @@ def test_a_preset_has_kinds_where_they_differ_and_the_simulator_takes_it(tmp_pat
         measured_kind("around", "file, mapped around", around),
         measured_kind("one", "file, mapped around", {"install": (100.0, 0.0)}),
     ]
-    told = kinds.costs(measured, [trace.Workload("one", "a"), trace.Workload("around", "b", pages=16)])
+    costs = kinds.costs(measured, [trace.Workload("one", "a"), trace.Workload("around", "b", pages=16)])
     touched = dict.fromkeys(stages.STAGES, Lines(1, 0, 0, 0))
-    text = preset.preset(KERNELS / "linux-6.12.toml", measured[0], touched, "6.12.1", told)
+    text = preset.preset(KERNELS / "linux-6.12.toml", measured[0], touched, "6.12.1", costs)
     made = tomllib.loads(text)
     lines = {"lines": {"cpu": 1}}
     assert made["fault_kinds"] == {

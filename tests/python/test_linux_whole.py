@@ -25,10 +25,10 @@ Told = tuple[int, int, int, int, int]
 """Fault, address, physical address, what, instructions"""
 
 
-def rows_of(told: Sequence[Told]) -> references.Rows:
+def rows_of(events: Sequence[Told]) -> references.Rows:
     """References of user code are those of the lower half of addresses; the kernel's are of a fault, or of none (0)."""
-    rows = np.zeros(len(told), dtype=references.ROW)
-    for row, (fault, address, physical, what, gap) in zip(rows, told, strict=True):
+    rows = np.zeros(len(events), dtype=references.ROW)
+    for row, (fault, address, physical, what, gap) in zip(rows, events, strict=True):
         row["fault"], row["address"], row["physical"], row["what"], row["gap"] = fault, address, physical, what, gap
         row["run"], row["shift"] = 1, 3
         kernel = ALL_STAGES.index("zeroing") if fault else NO_FAULT
@@ -54,26 +54,26 @@ def handled(fault: int, frame: int) -> list[Told]:
 
 
 def first_touches(pages: int) -> list[Told]:
-    told = [user(1000, 999, STORE)]
+    events = [user(1000, 999, STORE)]
     for page in range(pages):
-        told += [*handled(page + 1, 16 + page), user(page, 16 + page, STORE), user(page, 16 + page, LOAD, at=8)]
-    return told
+        events += [*handled(page + 1, 16 + page), user(page, 16 + page, STORE), user(page, 16 + page, LOAD, at=8)]
+    return events
 
 
-def written(told: Sequence[Told], tmp_path: Path) -> Path:
-    return whole.write(rows_of(told), tmp_path / "whole.trace", ["touch"])
+def written(events: Sequence[Told], tmp_path: Path) -> Path:
+    return whole.write(rows_of(events), tmp_path / "whole.trace", ["touch"])
 
 
-def events_of(told: Sequence[Told], tmp_path: Path) -> list[tuple[Any, ...]]:
+def events_of(events: Sequence[Told], tmp_path: Path) -> list[tuple[Any, ...]]:
     """Mappings of 4 KiB and faults of the program, with their positions."""
-    found: list[tuple[Any, ...]] = []
-    for row in trace_head(written(told, tmp_path), 10_000):
+    read: list[tuple[Any, ...]] = []
+    for row in trace_head(written(events, tmp_path), 10_000):
         at = (row.get("addr") or 0) - USER
         if row["kind"] == "fault":
-            found.append((row["position"], "fault", at // PAGE, row["argument"]))
+            read.append((row["position"], "fault", at // PAGE, row["argument"]))
         elif row["kind"] == "mmap" and row["flags"] == OWN and at >= 0:
-            found.append((row["position"], "map", at // PAGE, row["prot"], row["file_offset"] // PAGE))
-    return found
+            read.append((row["position"], "map", at // PAGE, row["prot"], row["file_offset"] // PAGE))
+    return read
 
 
 def counted(path: Path, *settings: str) -> dict[str, int]:
@@ -123,20 +123,20 @@ def test_what_the_kernel_did_is_not_done_again(tmp_path: Path) -> None:
 
 
 def test_a_copied_page_is_read_only_until_its_fault(tmp_path: Path) -> None:
-    told = [kernel(0, 5 * PAGE), user(0, 5, LOAD), *handled(1, 6), user(0, 6, STORE), user(0, 6, LOAD)]
-    assert events_of(told, tmp_path) == [(0, "map", 0, READ, 5), (2, "fault", 0, 1), (66, "map", 0, READ_WRITE, 6)]
+    events = [kernel(0, 5 * PAGE), user(0, 5, LOAD), *handled(1, 6), user(0, 6, STORE), user(0, 6, LOAD)]
+    assert events_of(events, tmp_path) == [(0, "map", 0, READ, 5), (2, "fault", 0, 1), (66, "map", 0, READ_WRITE, 6)]
     stats = counted(tmp_path / "whole.trace")
     assert (stats["recorded.faults"], stats["recorded.faults.amiss"]) == (1, 0)
 
 
 def test_a_page_that_is_reused_keeps_its_frame(tmp_path: Path) -> None:
-    told = [user(0, 5, LOAD), *handled(1, 6), user(0, 5, STORE)]
-    assert events_of(told, tmp_path) == [(0, "map", 0, READ, 5), (1, "fault", 0, 1), (65, "map", 0, READ_WRITE, 5)]
+    events = [user(0, 5, LOAD), *handled(1, 6), user(0, 5, STORE)]
+    assert events_of(events, tmp_path) == [(0, "map", 0, READ, 5), (1, "fault", 0, 1), (65, "map", 0, READ_WRITE, 5)]
 
 
 def test_a_page_that_was_unmapped_is_gone_when_it_faults(tmp_path: Path) -> None:
-    told = [user(0, 5, STORE), *handled(1, 6), user(0, 6, STORE), *handled(2, 7), user(0, 7, LOAD)]
-    assert events_of(told, tmp_path) == [
+    events = [user(0, 5, STORE), *handled(1, 6), user(0, 6, STORE), *handled(2, 7), user(0, 7, LOAD)]
+    assert events_of(events, tmp_path) == [
         (0, "map", 0, READ_WRITE, 5),
         (1, "map", 0, NONE, 0),
         (1, "fault", 0, 1),
@@ -150,8 +150,8 @@ def test_a_page_that_was_unmapped_is_gone_when_it_faults(tmp_path: Path) -> None
 
 
 def test_a_load_that_faults_finds_no_mapping(tmp_path: Path) -> None:
-    told = [user(0, 5, LOAD), *handled(1, 6), user(0, 6, LOAD)]
-    assert events_of(told, tmp_path) == [
+    events = [user(0, 5, LOAD), *handled(1, 6), user(0, 6, LOAD)]
+    assert events_of(events, tmp_path) == [
         (0, "map", 0, READ, 5),
         (1, "map", 0, NONE, 0),
         (1, "fault", 0, 0),
@@ -160,13 +160,13 @@ def test_a_load_that_faults_finds_no_mapping(tmp_path: Path) -> None:
 
 
 def test_a_frame_that_changes_without_a_fault_changes_there(tmp_path: Path) -> None:
-    told = [user(0, 5, STORE), kernel(0, 9 * PAGE), user(0, 6, LOAD)]
-    assert events_of(told, tmp_path) == [(0, "map", 0, READ_WRITE, 5), (2, "map", 0, READ, 6)]
+    events = [user(0, 5, STORE), kernel(0, 9 * PAGE), user(0, 6, LOAD)]
+    assert events_of(events, tmp_path) == [(0, "map", 0, READ_WRITE, 5), (2, "map", 0, READ, 6)]
 
 
 def test_an_instruction_may_fault_on_several_pages(tmp_path: Path) -> None:
-    told = [*handled(1, 5), *handled(2, 6), user(0, 5, LOAD), user(1, 6, STORE, gap=0), user(2, 7, LOAD)]
-    assert events_of(told, tmp_path) == [
+    events = [*handled(1, 5), *handled(2, 6), user(0, 5, LOAD), user(1, 6, STORE, gap=0), user(2, 7, LOAD)]
+    assert events_of(events, tmp_path) == [
         (0, "map", 2, READ, 7),
         (0, "fault", 0, 0),
         (64, "map", 0, READ, 5),
@@ -179,22 +179,22 @@ def test_an_instruction_may_fault_on_several_pages(tmp_path: Path) -> None:
 
 
 def test_a_fault_whose_page_is_unknown_is_told(tmp_path: Path) -> None:
-    told = [user(0, 5, STORE), *handled(1, 6), user(0, 5, LOAD), user(1, 7, LOAD)]
-    assert events_of(told, tmp_path) == [(0, "map", 0, READ_WRITE, 5), (0, "map", 1, READ, 7)]
+    events = [user(0, 5, STORE), *handled(1, 6), user(0, 5, LOAD), user(1, 7, LOAD)]
+    assert events_of(events, tmp_path) == [(0, "map", 0, READ_WRITE, 5), (0, "map", 1, READ, 7)]
     notes = " ".join(trace_info(tmp_path / "whole.trace")["meta"]["notes"])
     assert "0 faults of the program are replayed from the walk on, and 1 without it" in notes
 
 
 def test_faults_that_are_left_out_map_their_pages_too(tmp_path: Path) -> None:
-    told = [kernel(1, 5 * PAGE), ended(1, LEFT_OUT), kernel(0, 6 * PAGE), user(0, 5, STORE)]
-    assert events_of(told, tmp_path) == [(0, "fault", 0, 1), (1, "map", 0, READ_WRITE, 5)]
+    events = [kernel(1, 5 * PAGE), ended(1, LEFT_OUT), kernel(0, 6 * PAGE), user(0, 5, STORE)]
+    assert events_of(events, tmp_path) == [(0, "fault", 0, 1), (1, "map", 0, READ_WRITE, 5)]
 
 
 def test_the_kernels_pages_are_large_where_they_are_at_one_offset(tmp_path: Path) -> None:
     stack = [(0, VMALLOC + n * PAGE, frame * PAGE, STORE, 1) for n, frame in enumerate((77, 33, 77))]
     moved = (0, VMALLOC, 34 * PAGE, STORE, 1)
-    told = [kernel(0, LARGE + 8), kernel(0, 3 * LARGE + 8), *stack, moved, user(0, 600, LOAD)]
-    rows = [row for row in trace_head(written(told, tmp_path), 100) if row["kind"] == "mmap"]
+    events = [kernel(0, LARGE + 8), kernel(0, 3 * LARGE + 8), *stack, moved, user(0, 600, LOAD)]
+    rows = [row for row in trace_head(written(events, tmp_path), 100) if row["kind"] == "mmap"]
     kernels = [(row["position"], row["addr"], row["len"], row["flags"], row["file_offset"]) for row in rows[:-1]]
     large = [(0, (DIRECT_MAP & CUT) + at, LARGE, LARGE_OF_KERNEL, at) for at in (LARGE, 3 * LARGE)]
     assert [row for row in kernels if row[2] == LARGE] == large
@@ -208,8 +208,8 @@ def test_the_kernels_pages_are_large_where_they_are_at_one_offset(tmp_path: Path
 
 
 def test_pages_at_several_offsets_are_small(tmp_path: Path) -> None:
-    told = [(0, DIRECT_MAP + 5 * LARGE, LARGE, STORE, 1), (0, DIRECT_MAP + 5 * LARGE + PAGE, 7 * PAGE, STORE, 1)]
-    rows = [row for row in trace_head(written(told, tmp_path), 100) if row["kind"] == "mmap"]
+    events = [(0, DIRECT_MAP + 5 * LARGE, LARGE, STORE, 1), (0, DIRECT_MAP + 5 * LARGE + PAGE, 7 * PAGE, STORE, 1)]
+    rows = [row for row in trace_head(written(events, tmp_path), 100) if row["kind"] == "mmap"]
     assert [(row["len"], row["file_offset"]) for row in rows] == [(PAGE, LARGE), (PAGE, 7 * PAGE)]
 
 
@@ -221,8 +221,8 @@ def test_an_access_across_pages_is_cut(tmp_path: Path) -> None:
 
 
 def test_addresses_of_five_levels_are_cut_later(tmp_path: Path) -> None:
-    told = [(0, 0xFF11000000000000 + LARGE, LARGE, STORE, 1), user(0, 5, LOAD)]
-    path = written(told, tmp_path)
+    events = [(0, 0xFF11000000000000 + LARGE, LARGE, STORE, 1), user(0, 5, LOAD)]
+    path = written(events, tmp_path)
     assert next(row for row in trace_head(path, 100) if row["kind"] == "mmap")["addr"] == 0x111000000000000 + LARGE
     stats = dict(simulation.run(path, "radix-5level").systems[0].stats)
     assert stats["accesses.refused"] == 0

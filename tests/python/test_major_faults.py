@@ -25,7 +25,7 @@ from pagelab.major_faults.footprint import (
     caches,
     footprint,
 )
-from pagelab.major_faults.measurement import Device, Measured, Plan, Step
+from pagelab.major_faults.measurement import Device, Measured, Plan, TracepointPasses
 from pagelab.major_faults.settings import settings, to_toml
 from pagelab.major_faults.stages import STAGES, Spread, cut, spans
 
@@ -84,7 +84,7 @@ def device(slept: int = 9800, irq: str = "36 virtio1-req.0", event_ns: float = 5
         stages={name: spread(value) for name, value in every.items() if value},
         plain=spread(100_000),
         direct=None,
-        steps=[Step("", (100_000,), ())],
+        steps=[TracepointPasses("", (100_000,), ())],
         faults=10_000,
         slept=slept,
         awake=10_000 - slept,
@@ -110,9 +110,9 @@ def test_what_perf_prints_becomes_events() -> None:
 
 
 def test_every_stage_is_the_time_between_its_events() -> None:
-    of = cut(events(SLEEPING, AWAKE), TOUCHES)
-    assert (len(of.faults), of.incomplete, of.irq) == (2, 0, "36 virtio1-req.0")
-    sleeping, awake = of.faults
+    recorded = cut(events(SLEEPING, AWAKE), TOUCHES)
+    assert (len(recorded.faults), recorded.incomplete, recorded.irq) == (2, 0, "36 virtio1-req.0")
+    sleeping, awake = recorded.faults
     assert (sleeping.slept, sleeping.awake, awake.slept, awake.awake) == (True, False, False, True)
     # The events of SLEEPING, subtracted by hand.
     assert {stage.name: stage.span(sleeping) for stage in STAGES} == {
@@ -150,18 +150,18 @@ def test_stages_of_a_sleeping_fault_sum_to_the_whole() -> None:
 
 
 def test_a_device_without_requests_and_interrupts_completes_the_read_itself() -> None:
-    of = cut(events(WITHOUT_REQUESTS), [(SECONDS + 300_000, SECONDS + 312_500)])
-    assert of.irq == ""
-    found = {stage.name: span for stage in STAGES if (span := stage.span(of.faults[0])) is not None}
-    assert found == {"exception": 500, "handler": 4000, "bio": 2000, "device": 3000, "return awake": 3000,
+    recorded = cut(events(WITHOUT_REQUESTS), [(SECONDS + 300_000, SECONDS + 312_500)])
+    assert recorded.irq == ""
+    spans = {stage.name: span for stage in STAGES if (span := stage.span(recorded.faults[0])) is not None}
+    assert spans == {"exception": 500, "handler": 4000, "bio": 2000, "device": 3000, "return awake": 3000,
                      "kernel": 9500, "whole": 12_500}  # fmt: skip
 
 
 @pytest.mark.parametrize("gone", ["page_fault_user", "block_bio_queue", "rq_complete", "irq=36", "prev_comm=pagelab"])
 def test_faults_with_gaps_are_left_out(gone: str) -> None:
     text = "".join(line for line in SLEEPING.splitlines(keepends=True) if gone not in line)
-    of = cut(events(text, AWAKE), TOUCHES)
-    assert (len(of.faults), of.incomplete) == (1, 1)
+    recorded = cut(events(text, AWAKE), TOUCHES)
+    assert (len(recorded.faults), recorded.incomplete) == (1, 1)
 
 
 def test_a_wake_up_that_comes_before_the_sleep_is_neither() -> None:
@@ -183,8 +183,8 @@ def test_medians_are_over_all_runs_and_of_each() -> None:
 
 
 def test_settings_are_medians_less_what_recording_costs() -> None:
-    of = measured(device())
-    text = to_toml(of, settings(of), FIRST_LINE)
+    result = measured(device())
+    text = to_toml(result, settings(result), FIRST_LINE)
     assert text.startswith(FIRST_LINE)
     block_io = tomllib.loads(text)["kernel"]["block_io"]
     # Nanoseconds less 500 per stage, at two cycles per nanosecond.
@@ -199,51 +199,51 @@ def test_settings_are_medians_less_what_recording_costs() -> None:
 
 
 def test_instructions_are_in_proportion_where_they_are_counted() -> None:
-    of = measured(replace(device(), instructions=15_000.0))
-    text = to_toml(of, settings(of), FIRST_LINE)
+    result = measured(replace(device(), instructions=15_000.0))
+    text = to_toml(result, settings(result), FIRST_LINE)
     # 15,000 instructions in 60,000 cycles.
     assert tomllib.loads(text)["kernel"]["block_io"]["wakeup"]["instructions"] == 3000
     assert "# instructions: measured: 15,000 of the kernel per fault" in text
 
 
 def test_what_is_not_seen_is_estimated_and_called_so() -> None:
-    of = measured(device(slept=3, irq="", interrupt=0, switch=0))
-    found = {setting.key: setting for setting in settings(of, 4000.0)}
-    assert [found[key].ns for key in ("switch", "wakeup", "interrupt")] == [2000, 2000, 0]
-    assert found["switch"].origin.startswith(
+    result = measured(device(slept=3, irq="", interrupt=0, switch=0))
+    by_key = {setting.key: setting for setting in settings(result, 4000.0)}
+    assert [by_key[key].ns for key in ("switch", "wakeup", "interrupt")] == [2000, 2000, 0]
+    assert by_key["switch"].origin.startswith(
         "estimate: half of `pagelab calibrate`'s context-switch, since 3 of 10,000"
     )
-    assert found["interrupt"].origin.startswith("none: no fault had the stage")
-    assert not [line for line in to_toml(of, list(found.values()), FIRST_LINE).splitlines() if "None" in line]
+    assert by_key["interrupt"].origin.startswith("none: no fault had the stage")
+    assert not [line for line in to_toml(result, list(by_key.values()), FIRST_LINE).splitlines() if "None" in line]
 
 
 def test_a_driver_that_waits_for_the_device_does_not_tell_what_switching_costs() -> None:
-    found = {setting.key: setting for setting in settings(measured(device(slept=5000)), 4000.0)}
-    assert found["switch"].origin.startswith("estimate")
-    assert found["wakeup"].origin.startswith("measured")
+    by_key = {setting.key: setting for setting in settings(measured(device(slept=5000)), 4000.0)}
+    assert by_key["switch"].origin.startswith("estimate")
+    assert by_key["wakeup"].origin.startswith("measured")
 
 
 def test_a_device_in_memory_tells_the_kernels_part() -> None:
     memory = replace(device(irq="", device=3000.0, event_ns=1000), plain=spread(7000), direct=spread(4000))
-    of = replace(measured(device()), memory=memory)
-    told = (
+    result = replace(measured(device()), memory=memory)
+    reason = (
         "the kernel's part without interrupt and switch: 5,000 ns, a touch less the device's time; 3,000 ns more than a"
     )
-    assert of.without_sleep.startswith(told)
-    assert told in to_toml(of, settings(of), FIRST_LINE)
+    assert result.without_sleep.startswith(reason)
+    assert reason in to_toml(result, settings(result), FIRST_LINE)
     # Its events' cost is the better one, and taken off the drive's stages.
-    assert of.net("wakeup").median == 5500
+    assert result.net("wakeup").median == 5500
     assert measured(device()).net("wakeup").median == 6000
 
 
 def test_an_event_costs_what_all_add_by_their_number() -> None:
     steps = [
-        Step("", (7000, 9000), ()),
-        Step("", (9000, 8500), (6500, 6000)),
-        Step("last", (11_000, 13_000), (9000, 8000)),
+        TracepointPasses("", (7000, 9000), ()),
+        TracepointPasses("", (9000, 8500), (6500, 6000)),
+        TracepointPasses("last", (11_000, 13_000), (9000, 8000)),
     ]
-    of = cut(events(WITHOUT_REQUESTS), [(SECONDS + 300_000, SECONDS + 312_500)])
-    assert measurement._event_ns(of.faults, steps) == (11_000 - 7000) / 4
+    recorded = cut(events(WITHOUT_REQUESTS), [(SECONDS + 300_000, SECONDS + 312_500)])
+    assert measurement._event_ns(recorded.faults, steps) == (11_000 - 7000) / 4
     sleeping, awake = cut(events(SLEEPING, AWAKE), TOUCHES).faults
     assert measurement._event_ns([sleeping], steps) == (8000 - 6000) / 4
     assert measurement._event_ns([awake], steps) == (8000 - 6000) / 2
@@ -260,20 +260,20 @@ def test_the_device_is_told_from_the_kernel_with_fewer_tracepoints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resident", "major", "told"),
+    ("resident", "major", "message"),
     [
         (21, 2000, "the page cache still holds 21 pages of the file after it was asked to drop them"),
         (0, 1500, "2,000 pages were touched and 1,500 of the faults were major"),
     ],
 )
-def test_touches_that_are_no_major_faults_are_refused(resident: int, major: int, told: str) -> None:
+def test_touches_that_are_no_major_faults_are_refused(resident: int, major: int, message: str) -> None:
     recorder.ensure_cold(2000, 20, 1990)
-    with pytest.raises(MajorFaultError, match=told):
+    with pytest.raises(MajorFaultError, match=message):
         recorder.ensure_cold(2000, resident, major)
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "message"),
     [
         (Plan(size=5000), "give a multiple of 4096, such as --size 256MiB"),
         (Plan(size=1 << 20, faults=257), "257 faults in a file of 256 pages: each page faults once, so give 1 to 256"),
@@ -281,8 +281,8 @@ def test_touches_that_are_no_major_faults_are_refused(resident: int, major: int,
         (Plan(cpu=4095), "CPU 4095: programs may run on"),
     ],
 )
-def test_impossible_plans_are_refused(plan: Plan, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_impossible_plans_are_refused(plan: Plan, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         plan.check()
 
 
@@ -310,8 +310,8 @@ def test_what_perf_lacks_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(recorder, "_TRACEFS", (str(tmp_path / "tracing"),))
     with pytest.raises(MajorFaultError, match="mount -t tracefs none"):
         recorder.ensure_tracepoints()
-    for of in TRACEPOINTS[1:]:
-        (tmp_path / "tracing" / "events" / of.name.replace(":", "/")).mkdir(parents=True)
+    for tracepoint in TRACEPOINTS[1:]:
+        (tmp_path / "tracing" / "events" / tracepoint.name.replace(":", "/")).mkdir(parents=True)
     with pytest.raises(MajorFaultError, match="no tracepoint exceptions:page_fault_user; it takes Linux"):
         recorder.ensure_tracepoints()
 
@@ -395,10 +395,10 @@ CACHES = Caches(64, 32 << 10, 512 << 10, 32 << 20)
 
 
 def test_lines_lost_are_the_cycles_more_over_what_a_line_takes_more() -> None:
-    found = footprint([displaced(40, 540, 1040, 2040), displaced(0, 1500)], CACHES)
-    assert found.latencies == (4, 14, 34)
-    l1d, half, l2 = found.losses
-    assert [loss.bytes >> 10 for loss in found.losses] == [32, 256, 512]
+    lost = footprint([displaced(40, 540, 1040, 2040), displaced(0, 1500)], CACHES)
+    assert lost.latencies == (4, 14, 34)
+    l1d, half, l2 = lost.losses
+    assert [loss.bytes >> 10 for loss in lost.losses] == [32, 256, 512]
     # Less the control's 40: 500, 1000, 2000, and 1500 of the other run. A line of L1D takes 10 cycles more from L2.
     assert (l1d.cycles.median, l1d.cycles.lower, l1d.cycles.upper) == (1000, 500, 1500)
     assert (l1d.lost.median, l1d.lost.lower, l1d.lost.upper) == (100, 50, 150)
@@ -411,10 +411,10 @@ def test_lines_lost_are_the_cycles_more_over_what_a_line_takes_more() -> None:
 
 
 def test_no_more_lines_are_lost_than_there_are_and_no_fewer_than_none() -> None:
-    found = footprint([displaced(40, 30, 1_000_000, 10_000)], CACHES)
-    assert (found.l1d.lost.lower, found.l1d.lost.median, found.l1d.lost.upper) == (0, 512, 512)
-    assert (found.l1d.cycles.lower, found.l1d.cycles.median) == (-10, 9960)
-    assert (found.half_l2.lost.median, found.l2.lost.median) == (4096, 8192)
+    losses = footprint([displaced(40, 30, 1_000_000, 10_000)], CACHES)
+    assert (losses.l1d.lost.lower, losses.l1d.lost.median, losses.l1d.lost.upper) == (0, 512, 512)
+    assert (losses.l1d.cycles.lower, losses.l1d.cycles.median) == (-10, 9960)
+    assert (losses.half_l2.lost.median, losses.l2.lost.median) == (4096, 8192)
 
 
 @pytest.mark.parametrize("latencies", [(4.0, 5.0, 34.0), (4.0, 14.0, 15.0), (14.0, 4.0, 34.0)])
@@ -464,18 +464,18 @@ def test_sizes_of_caches_are_the_kernels(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def pushed_out() -> Footprint:
-    def of(median: float) -> Spread:
+    def spread(median: float) -> Spread:
         return Spread(median, median - 10, median + 10, (median - 1, median + 1), 10_000)
 
-    l1d = Loss("L1D", 32 << 10, 512, of(3000), of(300.4), 100.0)
-    half = Loss("half L2", 256 << 10, 4096, of(40_000), of(1999.6), None)
-    l2 = Loss("L2", 512 << 10, 8192, of(30_000), of(1500), None)
+    l1d = Loss("L1D", 32 << 10, 512, spread(3000), spread(300.4), 100.0)
+    half = Loss("half L2", 256 << 10, 4096, spread(40_000), spread(1999.6), None)
+    l2 = Loss("L2", 512 << 10, 8192, spread(30_000), spread(1500), None)
     return Footprint((4.0, 14.0, 34.0), l1d, half, l2, filled=True)
 
 
 def test_lines_are_written_before_the_tables_of_block_io() -> None:
-    of = measured(replace(device(), footprint=pushed_out()))
-    text = to_toml(of, settings(of), FIRST_LINE)
+    result = measured(replace(device(), footprint=pushed_out()))
+    text = to_toml(result, settings(result), FIRST_LINE)
     block_io = tomllib.loads(text)["kernel"]["block_io"]
     assert list(block_io) == ["lines", "submit", "switch", "interrupt", "completion", "wakeup"]
     assert block_io["lines"] == 2000
@@ -488,15 +488,15 @@ def test_lines_are_written_before_the_tables_of_block_io() -> None:
 
 def test_what_a_device_in_memory_pushes_out_is_told_beside() -> None:
     memory = replace(device(irq=""), name="zram0", footprint=pushed_out())
-    of = replace(measured(replace(device(), footprint=pushed_out())), memory=memory)
-    text = to_toml(of, settings(of), FIRST_LINE)
+    result = replace(measured(replace(device(), footprint=pushed_out())), memory=memory)
+    text = to_toml(result, settings(result), FIRST_LINE)
     assert "# zram0, in memory: reading 256 KiB (half L2) again after a fault: 40,000 cycles (quartiles" in text
     assert text.index("# zram0, in memory: reading") < text.index("[kernel.block_io]\nlines = 2000\n")
 
 
 def test_without_a_footprint_there_is_no_key_and_the_reason_is_written() -> None:
-    of = measured(replace(device(), no_footprint="not asked for"))
-    text = to_toml(of, settings(of), FIRST_LINE)
+    result = measured(replace(device(), no_footprint="not asked for"))
+    text = to_toml(result, settings(result), FIRST_LINE)
     assert "lines" not in tomllib.loads(text)["kernel"]["block_io"]
     assert "# lines: none: not asked for\n" in text
 

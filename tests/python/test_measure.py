@@ -42,15 +42,15 @@ def chase(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def by_layout(file: Path) -> dict[str, Any]:
     document = json.loads(file.read_text())
-    return {of["layout"]: of for of in document["layouts"]}
+    return {layout["layout"]: layout for layout in document["layouts"]}
 
 
-def huge_share(of: dict[str, Any]) -> float:
-    return float(of["memory"]["huge_bytes"] / of["memory"]["anonymous_bytes"])
+def huge_share(layout: dict[str, Any]) -> float:
+    return float(layout["memory"]["huge_bytes"] / layout["memory"]["anonymous_bytes"])
 
 
-def faults(of: dict[str, Any]) -> list[int]:
-    return [run["minor_faults"] for run in of["runs"]]
+def faults(layout: dict[str, Any]) -> list[int]:
+    return [run["minor_faults"] for run in layout["runs"]]
 
 
 @HUGE
@@ -59,13 +59,13 @@ def test_layouts_make_of_the_heap_what_they_say(pagelab: Pagelab, tmp_path: Path
     asked = [word for layout in wanted for word in ("-l", layout)]
     done = pagelab("measure", *asked, "-n", "2", "-o", "out.json", "--", chase, "64", "400000")
     assert done.returncode == 0, done.stderr
-    found = by_layout(tmp_path / "out.json")
-    assert list(found) == list(wanted)
+    layouts_run = by_layout(tmp_path / "out.json")
+    assert list(layouts_run) == list(wanted)
     for layout, share in wanted.items():
-        assert huge_share(found[layout]) == pytest.approx(share, abs=0.04), layout
-        assert 64 << 20 <= found[layout]["memory"]["anonymous_bytes"] < 70 << 20
+        assert huge_share(layouts_run[layout]) == pytest.approx(share, abs=0.04), layout
+        assert 64 << 20 <= layouts_run[layout]["memory"]["anonymous_bytes"] < 70 << 20
         small = (1 - share) * PAGES_OF_64_MIB
-        for count in faults(found[layout]):
+        for count in faults(layouts_run[layout]):
             assert small * 0.96 < count < small * 1.04 + 1000, layout
     assert len(done.stdout.splitlines()[-5:][0].split()) > 5
     assert "8 timed runs of about" in done.stderr
@@ -141,12 +141,12 @@ def test_a_recording_of_each_layout_tells_walk_cycles(pagelab: Pagelab, tmp_path
     asked = ("-l", "4k", "-l", "heap=50%", "-l", "thp", "-l", "host", "-n", "1", "--replay", "--traces", "kept")
     done = pagelab("measure", "-q", *asked, "-o", "out.json", "--", chase, "16", "100000")
     assert done.returncode == 0, done.stderr
-    found = by_layout(tmp_path / "out.json")
-    small, half, huge = (found[layout]["replay"] for layout in ("4k", "heap=50%", "thp"))
-    assert found["host"]["replay"] is None
+    layouts_run = by_layout(tmp_path / "out.json")
+    small, half, huge = (layouts_run[layout]["replay"] for layout in ("4k", "heap=50%", "thp"))
+    assert layouts_run["host"]["replay"] is None
     assert huge["walk_cycles"] < 0.1 * half["walk_cycles"] < 0.1 * small["walk_cycles"]
     assert small["tlb_misses"] > 50_000
-    assert {of.name for of in (tmp_path / "kept").iterdir()} == {"4k.trace", "heap=50.trace", "thp.trace"}
+    assert {file.name for file in (tmp_path / "kept").iterdir()} == {"4k.trace", "heap=50.trace", "thp.trace"}
     assert load(tmp_path / "out.json").walk_cycles_from == "replay"
     assert "walk cycles: of replays on kabylake-7700hq, as --machine names no other" in done.stdout
 
@@ -238,7 +238,7 @@ def test_long_recordings_are_sampled_unless_all_is_asked_for(
     assert Replaying(whole=True).sampled(trace, tmp_path) == trace
     sample = Replaying().sampled(trace, tmp_path)
     assert sample != trace
-    small, whole = (replaying.replays(of, ["radix"], None)[0] for of in (sample, trace))
+    small, whole = (replaying.replays(recording, ["radix"], None)[0] for recording in (sample, trace))
     assert small.program_by_replayed > 10
     assert small.walk_cycles == pytest.approx(whole.walk_cycles, rel=0.3)
     assert any("multiplied by" in warning for warning in small.warnings)
@@ -333,9 +333,9 @@ def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
         assert running.poll() is None
         time.sleep(0.05)
     running.send_signal(signal.SIGTERM)
-    _, said = running.communicate(timeout=30)
+    _, errors = running.communicate(timeout=30)
     assert running.returncode == 128 + signal.SIGTERM
-    assert said == "pagelab: error: terminated\n"
+    assert errors == "pagelab: error: terminated\n"
     status = Path(f"/proc/{pid.read_text().strip()}/status")
     # Gone, or not yet waited for by whoever does that for orphans.
     assert not status.exists() or "State:\tZ" in status.read_text()
@@ -354,8 +354,8 @@ def test_a_recording_that_is_interrupted_leaves_no_part(tmp_path: Path, chase: P
         assert running.poll() is None
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    assert (running.returncode, said.splitlines()[-1]) == (128 + signal.SIGINT, "pagelab: error: interrupted")
+    _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors.splitlines()[-1]) == (128 + signal.SIGINT, "pagelab: error: interrupted")
     assert not list(kept.iterdir())
 
 

@@ -55,7 +55,7 @@ def strides(threads: int, gap: int) -> str:
     return f"stride:size=32MiB,stride=4KiB,write=1,threads={threads},gap={gap}@0-{threads - 1}"
 
 
-def estimate(of: Replay, entries: int) -> float:
+def estimate(replayed: Replay, entries: int) -> float:
     """The hit rate that the model finds for the faults as they came, and as long as they took, without the engine."""
     per_second = GHZ * 1e9
     parameters = {
@@ -63,22 +63,24 @@ def estimate(of: Replay, entries: int) -> float:
         "period_us": PERIOD_US,
         "late_pass": "sleep",
         "clock_ghz": GHZ,
-        "hit_cycles": of.engine("mapped.cycles") / of.engine("hits"),
-        "miss_penalty_cycles": of.engine("refused.cycles") / max(1, of.engine("misses")),
-        "refill_pages_per_second": round(per_second * of.engine("replaced") / of.engine("replaced.cycles")),
-        "fill_pages_per_second": round(per_second * of.engine("first_filled") / of.engine("first_filled.cycles")),
+        "hit_cycles": replayed.engine("mapped.cycles") / replayed.engine("hits"),
+        "miss_penalty_cycles": replayed.engine("refused.cycles") / max(1, replayed.engine("misses")),
+        "refill_pages_per_second": round(per_second * replayed.engine("replaced") / replayed.engine("replaced.cycles")),
+        "fill_pages_per_second": round(
+            per_second * replayed.engine("first_filled") / replayed.engine("first_filled.cycles")
+        ),
     }
-    (only,) = models.mfoe(of.trace, set=parameters).estimates
+    (only,) = models.mfoe(replayed.trace, set=parameters).estimates
     return only.hit_rate
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize(("gap", "entries"), [(21_000, 256), (8_000, 256), (8_000, 128)])
 def test_engine_and_model_agree_on_the_same_faults(tmp_path: Path, threads: int, gap: int, entries: int) -> None:
-    of = replay(tmp_path, entries, strides(threads, gap))
-    assert of.faults > 0.99 * threads * 8192
-    modelled = estimate(of, entries)
-    assert of.hit_rate == pytest.approx(modelled, abs=BOUND)
+    replayed = replay(tmp_path, entries, strides(threads, gap))
+    assert replayed.faults > 0.99 * threads * 8192
+    modelled = estimate(replayed, entries)
+    assert replayed.hit_rate == pytest.approx(modelled, abs=BOUND)
     assert 0.1 < modelled < 0.95, "rings and period decide"
 
 
@@ -86,10 +88,10 @@ def test_engine_and_model_agree_on_the_same_faults(tmp_path: Path, threads: int,
 def test_engine_and_model_agree_on_bursts(tmp_path: Path, gap: int, entries: int) -> None:
     # Each process touches its 512 pages at once.
     burst = f"seq:size=2MiB,step=4096,passes=1,write=1,gap={gap}@0-3,per_second=400,count=100"
-    of = replay(tmp_path, entries, arrivals=burst)
-    assert of.faults > 0.9 * 100 * 512
-    modelled = estimate(of, entries)
-    assert of.hit_rate == pytest.approx(modelled, abs=BOUND_OF_BURSTS)
+    replayed = replay(tmp_path, entries, arrivals=burst)
+    assert replayed.faults > 0.9 * 100 * 512
+    modelled = estimate(replayed, entries)
+    assert replayed.hit_rate == pytest.approx(modelled, abs=BOUND_OF_BURSTS)
     assert 0.1 < modelled < 0.99
 
 
@@ -135,12 +137,12 @@ def test_a_run_writes_its_faults_as_a_trace(pagelab: Pagelab, tmp_path: Path) ->
 
 
 def test_the_stages_of_both_add_up(tmp_path: Path) -> None:
-    of = replay(tmp_path, 256, strides(1, 8_000))
-    for stats in (of.baseline, of.stats):
+    replayed = replay(tmp_path, 256, strides(1, 8_000))
+    for stats in (replayed.baseline, replayed.stats):
         stages = [stats[name] for name in stats if name.startswith("fault.stage.") and name.endswith(".cycles")]
         assert sum(stages) == stats["fault.cycles"]
-    steps = sum(of.engine(f"step.{step}.cycles") for step in ("header", "entry", "lock", "take", "map"))
-    assert steps == of.engine("mapped.cycles") + of.engine("refused.cycles")
+    steps = sum(replayed.engine(f"step.{step}.cycles") for step in ("header", "entry", "lock", "take", "map"))
+    assert steps == replayed.engine("mapped.cycles") + replayed.engine("refused.cycles")
 
 
 def test_engines_are_listed_and_refused_where_they_cannot_be(pagelab: Pagelab) -> None:

@@ -196,14 +196,14 @@ def measured(folder: Path) -> Measure:
     """Measures each of CASES once."""
 
     @cache
-    def of(name: str) -> Measured:
+    def result(name: str) -> Measured:
         case = CASES[name]
         program = shutil.which(case.command[0], path=f"{_environment()['PATH']}:{folder}")
         if program is None:
             pytest.fail(f"{case.command[0]} is not installed; these tests need it")
         return _measure([program, *case.command[1:]], folder, random_runs=RANDOM_RUNS)
 
-    return of
+    return result
 
 
 def _line(name: str, measured: Measured) -> str:
@@ -223,11 +223,11 @@ def _line(name: str, measured: Measured) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_the_model_predicts_the_kernels_count(name: str, measured: Measure) -> None:
     """Within 2 %, or for small programs within what the recorder is known to change."""
-    found = measured(name)
-    print(_line(name, found))
-    assert found.native.major == 0
-    assert len(found.model.faults) - found.of_the_recorder == pytest.approx(
-        found.native.minor, rel=0.02, abs=RECORDER_PER_IMAGE * CASES[name].images
+    result = measured(name)
+    print(_line(name, result))
+    assert result.native.major == 0
+    assert len(result.model.faults) - result.of_the_recorder == pytest.approx(
+        result.native.minor, rel=0.02, abs=RECORDER_PER_IMAGE * CASES[name].images
     )
 
 
@@ -235,15 +235,15 @@ def test_the_model_predicts_the_kernels_count(name: str, measured: Measure) -> N
 @pytest.mark.parametrize("name", CASES)
 def test_the_model_faults_on_the_pages_on_which_the_kernel_did(name: str, measured: Measure) -> None:
     """Pages of files. Those that differ are code of the C library that is chosen by the processor's features."""
-    found = measured(name)
-    if found.located is None:
+    result = measured(name)
+    if result.located is None:
         pytest.skip("perf is missing or may not sample page faults")
     pages = Counter(
         (fault.file, fault.file_page)
-        for fault in found.at_home.faults
+        for fault in result.at_home.faults
         if fault.file is not None and fault.file_page is not None and not _is_the_recorders(fault.file)
     )
-    native = found.located.file_pages
+    native = result.located.file_pages
     missing, extra = native - pages, pages - native
     print(name, "only natively:", sorted(missing), "only in the model:", sorted(extra))
     assert missing.total() + extra.total() <= max(0.05 * native.total(), RECORDER_PER_IMAGE)
@@ -252,10 +252,10 @@ def test_the_model_faults_on_the_pages_on_which_the_kernel_did(name: str, measur
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_engine_counts_what_the_kernel_counts(name: str, measured: Measure) -> None:
-    found = measured(name)
-    print(_line(name, found))
-    assert found.engine - found.of_the_recorder == pytest.approx(
-        found.native.minor, rel=0.02, abs=RECORDER_PER_IMAGE * CASES[name].images
+    result = measured(name)
+    print(_line(name, result))
+    assert result.engine - result.of_the_recorder == pytest.approx(
+        result.native.minor, rel=0.02, abs=RECORDER_PER_IMAGE * CASES[name].images
     )
 
 
@@ -272,8 +272,8 @@ def test_each_way_of_using_memory_faults_as_in_the_kernel(folder: Path) -> None:
     program = str(folder / "mappings")
     counts = {}
     for name in names:
-        found = _measure([program, name, str(folder / "pages")], folder)
-        counts[name] = (found.native.minor, len(found.model.faults), found.engine)
+        result = _measure([program, name, str(folder / "pages")], folder)
+        counts[name] = (result.native.minor, len(result.model.faults), result.engine)
     apart = {}
     for name in names:
         native, model, engine = (count - none for count, none in zip(counts[name], counts["none"], strict=True))

@@ -22,7 +22,7 @@ HUGE = Point("thp", runtime_cycles=700, tlb_hits=2, tlb_misses=1, walk_cycles=40
 PROBE = Point("probe", runtime_cycles=1, tlb_hits=6, tlb_misses=4, walk_cycles=100)
 
 
-def of(*listed: Point) -> Points:
+def points_from(*listed: Point) -> Points:
     return Points(listed, 1000.0, "counters", False, None, 0.5, [])
 
 
@@ -44,23 +44,23 @@ def line(layout: str, walk_cycles: float, slope: float = 0.5, base: float = 1000
     ],
 )
 def test_models_are_those_of_the_papers(name: str, expected: float) -> None:
-    models = {model.fitted.name: model.fitted for model in fitting.fit(of(SMALL, HUGE)).models}
+    models = {model.fitted.name: model.fitted for model in fitting.fit(points_from(SMALL, HUGE)).models}
     assert models[name].at(PROBE) == pytest.approx(expected)
 
 
 def test_a_window_core_is_scaled_to_the_measured_time() -> None:
     small, huge = replace(SMALL, window_cycles=2000.0), replace(HUGE, window_cycles=1500.0)
-    models = {model.fitted.name: model for model in fitting.fit(of(small, huge)).models}
+    models = {model.fitted.name: model for model in fitting.fit(points_from(small, huge)).models}
     assert models["window"].fitted.at(replace(PROBE, window_cycles=500.0)) == 250
     assert models["window"].errors == {"thp": pytest.approx(750 / 700 - 1)}
-    assert "window" in fitting.fit(of(small, HUGE)).refused
+    assert "window" in fitting.fit(points_from(small, HUGE)).refused
 
 
 def test_errors_are_of_layouts_that_a_model_has_not_seen() -> None:
     listed = [line("4k", 900), line("thp", 30), line("heap=30%", 630), line("heap=60%", 400)]
     # One layout is 10 % slower than the line has it.
     listed[2] = replace(listed[2], runtime_cycles=1.1 * listed[2].runtime_cycles)
-    models = {model.fitted.name: model for model in fitting.fit(of(*listed)).models}
+    models = {model.fitted.name: model for model in fitting.fit(points_from(*listed)).models}
     yaniv, fitted = models["yaniv"], models["least-squares"]
     assert set(yaniv.errors) == {"heap=30%", "heap=60%"}
     assert yaniv.errors["heap=30%"] == pytest.approx(1 / 1.1 - 1)
@@ -79,7 +79,7 @@ def test_models_are_compared_by_the_layouts_that_all_were_tested_on() -> None:
     # basu is exact in the middle, and wrong for thp alone.
     middle = Point("heap=50%", runtime_cycles=820, tlb_hits=9, tlb_misses=5.5, walk_cycles=260)
     quarter = Point("heap=25%", runtime_cycles=920, tlb_hits=9, tlb_misses=8, walk_cycles=330)
-    models = fitting.fit(of(SMALL, HUGE, middle, quarter))
+    models = fitting.fit(points_from(SMALL, HUGE, middle, quarter))
     by_name = {model.fitted.name: model for model in models.models}
     assert by_name["basu"].errors["heap=50%"] == pytest.approx(0)
     assert (by_name["basu"].largest or 0) > (by_name["yaniv"].largest or 0)
@@ -89,7 +89,7 @@ def test_models_are_compared_by_the_layouts_that_all_were_tested_on() -> None:
 
 def test_models_without_a_layout_in_common_are_not_compared(pagelab: Pagelab, tmp_path: Path) -> None:
     """Of two layouts, alam is tested on 4k and basu on thp: neither is better."""
-    models = fitting.fit(of(SMALL, HUGE))
+    models = fitting.fit(points_from(SMALL, HUGE))
     assert {tuple(model.errors) for model in models.models} == {(), ("4k",), ("thp",)}
     assert models.best is None
     assert models.compared_on == []
@@ -102,7 +102,7 @@ def test_models_without_a_layout_in_common_are_not_compared(pagelab: Pagelab, tm
 
 def test_doubt_of_the_best_model_is_told(pagelab: Pagelab, tmp_path: Path) -> None:
     trusted = [line("4k", 900), line("thp", 30), line("heap=30%", 630), line("heap=60%", 400)]
-    models = fitting.fit(of(*trusted))
+    models = fitting.fit(points_from(*trusted))
     assert models.doubt is None
     # Run times differ by 43 %.
     far = [replace(model, errors=dict.fromkeys(model.errors, 0.22)) for model in models.models]
@@ -133,9 +133,9 @@ def test_the_order_of_layouts_changes_no_model() -> None:
         replace(point, runtime_cycles=point.runtime_cycles * (1 + 0.03 * (number * 11 % 7 - 3)))
         for number, point in enumerate(cubic())
     ]
-    first = fitting.fit(of(*listed))
+    first = fitting.fit(points_from(*listed))
     for others in (listed[::-1], listed[7:] + listed[:7], listed[::2] + listed[1::2]):
-        again = fitting.fit(of(*others))
+        again = fitting.fit(points_from(*others))
         polynomials = [
             next(model.fitted.terms for model in models.models if model.fitted.name == "mosmodel")
             for models in (first, again)
@@ -146,7 +146,7 @@ def test_the_order_of_layouts_changes_no_model() -> None:
 def test_a_polynomial_is_found_again() -> None:
     """No line is near it."""
     listed = cubic()
-    models = {model.fitted.name: model for model in fitting.fit(of(*listed)).models}
+    models = {model.fitted.name: model for model in fitting.fit(points_from(*listed)).models}
     assert (models["mosmodel"].geometric_mean or 1) < 0.01
     assert (models["mosmodel"].geometric_mean or 1) < (models["least-squares"].geometric_mean or 0) / 3
     assert models["mosmodel"].fitted.at(listed[10]) == pytest.approx(listed[10].runtime_cycles, rel=0.02)
@@ -154,17 +154,17 @@ def test_a_polynomial_is_found_again() -> None:
 
 def test_what_makes_no_model_is_said() -> None:
     with pytest.raises(UsageError, match="there is one point"):
-        fitting.fit(of(SMALL))
+        fitting.fit(points_from(SMALL))
     same = replace(HUGE, walk_cycles=400, runtime_cycles=900)
-    refused = fitting.fit(of(SMALL, same)).refused
+    refused = fitting.fit(points_from(SMALL, same)).refused
     assert "the same walk cycles" in refused["yaniv"]
     assert "the same walk cycles" in refused["least-squares"]
     assert "10 at least are needed" in refused["mosmodel"]
-    mixed = fitting.fit(of(SMALL, replace(HUGE, layout="heap=50%"))).refused
+    mixed = fitting.fit(points_from(SMALL, replace(HUGE, layout="heap=50%"))).refused
     assert mixed["gandhi"] == "it needs the layout thp, which is not among 4k, heap=50%"
-    assert "no misses of the TLB" in fitting.fit(of(replace(SMALL, tlb_misses=0), HUGE)).refused["basu"]
+    assert "no misses of the TLB" in fitting.fit(points_from(replace(SMALL, tlb_misses=0), HUGE)).refused["basu"]
     with pytest.raises(UsageError, match="no model can be fitted"):
-        fitting.fit(of(replace(SMALL, layout="a", walk_cycles=5), replace(HUGE, layout="b", walk_cycles=5)))
+        fitting.fit(points_from(replace(SMALL, layout="a", walk_cycles=5), replace(HUGE, layout="b", walk_cycles=5)))
 
 
 CSV = "layout,R,H,M,C\n4K,1000,20,10,400\nheap=25%,920,9,8,330\nheap=50%,820,9,5.5,260\nthp,700,2,1,40\n"
@@ -201,7 +201,7 @@ def test_the_command_fits_csv(pagelab: Pagelab, tmp_path: Path) -> None:
 
 def test_without_scikit_learn_the_others_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    refused = fitting.fit(of(*(line(f"heap={number}%", 100 * number) for number in range(12)))).refused
+    refused = fitting.fit(points_from(*(line(f"heap={number}%", 100 * number) for number in range(12)))).refused
     assert "pip install 'pagelab[models]'" in refused["mosmodel"]
 
 
@@ -240,7 +240,7 @@ def mixed_measurement() -> Measurement:
 
 def objections(*listed: Point, origin: str = "counters") -> dict[str, str | None]:
     """What speaks against each model of the points."""
-    models = fitting.fit(replace(of(*listed), walk_cycles_from=origin))
+    models = fitting.fit(replace(points_from(*listed), walk_cycles_from=origin))
     return {model.fitted.name: model.objection for model in models.models}
 
 
@@ -248,11 +248,11 @@ MIXED = (("4k", 900.0), ("heap=25%", 675.0), ("heap=50%", 450.0), ("heap=75%", 2
 
 
 def test_a_model_that_falls_with_walk_cycles_is_never_best() -> None:
-    found = objections(*(line(*layout, slope=-0.2) for layout in MIXED))
+    objected = objections(*(line(*layout, slope=-0.2) for layout in MIXED))
     for name in ("yaniv", "least-squares"):
-        assert found[name] == "its run time does not rise with walk cycles (-0.2 cycles for each)"
-    assert found["alam"] is not None
-    assert fitting.fit(of(*(line(*layout, slope=-0.2) for layout in MIXED))).best is None
+        assert objected[name] == "its run time does not rise with walk cycles (-0.2 cycles for each)"
+    assert objected["alam"] is not None
+    assert fitting.fit(points_from(*(line(*layout, slope=-0.2) for layout in MIXED))).best is None
 
 
 def test_a_walk_cycle_costs_no_more_than_is_possible() -> None:
@@ -266,15 +266,15 @@ def test_a_walk_cycle_costs_no_more_than_is_possible() -> None:
 
 
 def test_a_program_takes_time_without_walks() -> None:
-    found = objections(*(line(*layout, slope=1.5, base=-20) for layout in MIXED))
-    assert found["yaniv"] == "without walks, its run time would be -20 cycles"
+    objected = objections(*(line(*layout, slope=1.5, base=-20) for layout in MIXED))
+    assert objected["yaniv"] == "without walks, its run time would be -20 cycles"
 
 
 def test_a_model_is_tested_on_as_many_layouts_as_it_has_parameters() -> None:
     three = [line(*MIXED[number]) for number in (0, 2, 4)]
     assert objections(*three)["yaniv"] == "it was tested on 1 layout, and at least 2 are needed"
     assert objections(*three)["least-squares"] is None
-    models = fitting.fit(of(*(line(*MIXED[number]) for number in (0, 1, 2, 4))))
+    models = fitting.fit(points_from(*(line(*MIXED[number]) for number in (0, 1, 2, 4))))
     assert (models.best and models.best.fitted.name) == "yaniv"
     # Its twenty layouts determine four terms: with more of these than layouts it would not be the best.
     polynomial = next(model for model in MODELS if model.name == "mosmodel")
@@ -290,17 +290,17 @@ def test_a_model_that_is_off_by_what_layouts_differ_by_is_never_best() -> None:
 
 def test_noise_is_no_effect() -> None:
     quiet = [replace(line(*layout), noise=0.01) for layout in MIXED]
-    assert fitting.fit(of(*quiet)).best
+    assert fitting.fit(points_from(*quiet)).best
     noisy = [replace(point, noise=0.4) for point in quiet]
-    models = fitting.fit(of(*noisy))
+    models = fitting.fit(points_from(*noisy))
     assert models.best is None
     assert (models.no_best or "").startswith("run times of 4k and thp differ by 30.0%, which is within the noise of ±")
-    once = replace(of(*quiet), unknown_noise=["4k"])
+    once = replace(points_from(*quiet), unknown_noise=["4k"])
     assert (fitting.fit(once).no_best or "").startswith("4k: timed once, so the noise of run times is unknown")
 
 
 def test_layouts_that_walk_alike_tell_nothing() -> None:
-    models = fitting.fit(of(*(line(layout, 900 + walks / 25) for layout, walks in MIXED)))
+    models = fitting.fit(points_from(*(line(layout, 900 + walks / 25) for layout, walks in MIXED)))
     assert models.best is None
     assert (models.no_best or "").startswith("walk cycles of the layouts differ by less than 5%")
 
@@ -379,9 +379,9 @@ def test_errors_are_told_as_they_are_compared(pagelab: Pagelab, tmp_path: Path) 
     assert "as compared" in done.stdout.splitlines()[0]
     models = json.loads((tmp_path / "m.json").read_text())
     compared = {
-        of["name"]: max(abs(of["errors"][layout]) for layout in models["compared_on"])
-        for of in models["models"]
-        if of["errors"]
+        model["name"]: max(abs(model["errors"][layout]) for layout in models["compared_on"])
+        for model in models["models"]
+        if model["errors"]
     }
     assert models["best"] == min(compared, key=lambda name: compared[name])
     shown = {line.split()[0]: line for line in done.stdout.splitlines() if line}

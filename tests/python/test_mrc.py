@@ -150,9 +150,9 @@ def test_the_sample_that_a_sample_asks_for_is_as_good_as_it_says() -> None:
         curves = miss_ratio_curves(
             "gups:size=256MiB,updates=500K", page_sizes=["4KiB"], line_size=None, sample=pages, sizes=sizes
         )
-        found = sample_quality(curves, marks)
-        assert found is not None
-        return found
+        quality = sample_quality(curves, marks)
+        assert quality is not None
+        return quality
 
     small = quality(400)
     assert small.is_too_small

@@ -91,14 +91,14 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output", "why"),
     [("warning: a\nerror: b\n", "error: b"), ("Killed\n", "cargo ended with 101 and named no error")],
 )
 def test_what_does_not_compile_has_not_survived(
-    said: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cargo(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 101, "", said)
+        return subprocess.CompletedProcess(command, 101, "", output)
 
     monkeypatch.setattr(subprocess, "run", cargo)
     text = "while n < 10 {\n"

@@ -21,7 +21,7 @@ from pagelab import UsageError
 from pagelab.major_faults import MajorFaultError, memory_group
 from pagelab.major_faults.beside import Estimate, Refusal, Simulated, estimate, percent_apart, simulated, warnings
 from pagelab.major_faults.memory_group import V1, V2, Hierarchy, hierarchy, limited
-from pagelab.major_faults.native import Native, NativeRun, Plan, Range, drop, resident, told_by
+from pagelab.major_faults.native import Native, NativeRun, Plan, Range, drop, figures_in, resident
 
 MIB = 1 << 20
 RUN = NativeRun(
@@ -29,7 +29,7 @@ RUN = NativeRun(
     major_faults=100_000,
     minor_faults=7,
     operations=50_000,
-    told=True,
+    reported=True,
     process_seconds=2.5,
     process_major_faults=100_100,
     process_minor_faults=200,
@@ -120,14 +120,14 @@ def test_what_should_be_known_is_said() -> None:
     assert limit == (
         "the results have kernel.cgroup_limit_bytes=33554432, and --memory is 67108864: give both the same"
     )
-    left, untold = warnings(native(replace(RUN, left_in_cache=1200, told=False)), [])
+    left, untold = warnings(native(replace(RUN, left_in_cache=1200, reported=False)), [])
     assert left.startswith("1,200 pages of the files of --cold stayed in the page cache")
     assert untold.startswith("the program does not print seconds=, major_faults= and minor_faults=")
 
 
 def test_what_a_program_prints_is_read() -> None:
     text = "store=lmdb\noperations=1000\nseconds=0.25\nseconds=0.5\nmajor_faults=7\nno line\nchecksum=ff\n"
-    assert told_by(text, "store") == {"operations": 1000, "seconds": 0.5, "major_faults": 7}
+    assert figures_in(text, "store") == {"operations": 1000, "seconds": 0.5, "major_faults": 7}
     for line, why in (
         ("seconds=fast", "store printed 'seconds=fast': seconds must be a number"),
         ("major_faults=1.5", "store printed 'major_faults=1.5': major_faults must be a whole number"),
@@ -135,7 +135,7 @@ def test_what_a_program_prints_is_read() -> None:
         ("seconds=nan", "store printed 'seconds=nan': seconds must be 0 or more"),
     ):
         with pytest.raises(MajorFaultError, match=why):
-            told_by(line, "store")
+            figures_in(line, "store")
 
 
 def test_the_hierarchy_with_the_memory_controller_is_found(tmp_path: Path) -> None:
@@ -348,9 +348,9 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, ending: signal.Signals) -> 
             time.sleep(0.05)
         assert _sleeping()
         process.send_signal(ending)
-        _, said = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=30)
     assert process.returncode == (130 if ending is signal.SIGINT else 143)
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert not list(tmp_path.iterdir())
     assert not _sleeping()
     assert not list(hierarchy().root.glob(f"pagelab-{process.pid}-*"))

@@ -63,7 +63,7 @@ def test_short_runs_and_quiet_ones_write_nothing(capsys: pytest.CaptureFixture[s
 def _told(capsys: pytest.CaptureFixture[str], per_second: int, instructions: int | None) -> list[str]:
     clock = Clock()
     passed: list[tuple[str, int, int | None]] = []
-    outlook = Outlook(lambda *of: passed.append(of), instructions, clock)
+    outlook = Outlook(lambda *arguments: passed.append(arguments), instructions, clock)
     for second in range(20):
         clock.seconds = 100.0 + second
         for number in (1, 2):

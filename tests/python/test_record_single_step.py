@@ -208,14 +208,14 @@ def test_nothing_is_left_when_the_recorder_is_killed(tmp_path: Path) -> None:
     )
 
     def traced() -> list[int]:
-        found = []
+        pids = []
         for entry in Path("/proc").glob("[0-9]*/exe"):
             try:
                 if entry.readlink() == program:
-                    found.append(int(entry.parent.name))
+                    pids.append(int(entry.parent.name))
             except OSError:
                 continue
-        return found
+        return pids
 
     while not traced():
         assert recorder.poll() is None

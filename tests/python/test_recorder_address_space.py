@@ -97,9 +97,9 @@ def native(program: Path, *arguments: str) -> str:
 
 def losses(pagelab: Pagelab) -> list[str]:
     about = json.loads(pagelab("trace", "info", "t.trace", "--json").stdout)
-    found: list[str] = about["meta"].get("losses", [])
-    assert about["complete"] == (not found)
-    return found
+    listed: list[str] = about["meta"].get("losses", [])
+    assert about["complete"] == (not listed)
+    return listed
 
 
 def faults(pagelab: Pagelab) -> int:
@@ -199,5 +199,5 @@ def test_where_the_limits_cannot_be_raised_the_trace_says_what_failed(
         recorded = pagelab("record", "-q", "--force", "-o", "t.trace", "--", program, argument, **environment)
         assert recorded.stdout.endswith("Cannot allocate memory\n"), recorded.stderr
         assert loss in recorded.stderr
-        (found,) = losses(pagelab)
-        assert loss in found
+        (only,) = losses(pagelab)
+        assert loss in only

@@ -104,4 +104,4 @@ def test_silent_processes_do_not_hold_the_recorder(
     assert recorded.returncode == status, recorded.stderr
     about = json.loads(pagelab("trace", "info", "t.trace", "--json").stdout)
     assert not about["complete"]
-    assert any(loss in told for told in about["meta"]["losses"]), about["meta"]
+    assert any(loss in recorded_loss for recorded_loss in about["meta"]["losses"]), about["meta"]

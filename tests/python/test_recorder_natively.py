@@ -234,7 +234,7 @@ def test_a_program_that_is_debugged_runs_natively(pagelab: Pagelab, tmp_path: Pa
 def test_what_cannot_be_had_is_a_loss(pagelab: Pagelab, tmp_path: Path, source: str, output: str, loss: str) -> None:
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, source))
     assert recorded.stdout == output, recorded.stderr
-    assert any(loss in told for told in losses(pagelab))
+    assert any(loss in recorded_loss for recorded_loss in losses(pagelab))
 
 
 def test_advice_repeats_losses(pagelab: Pagelab, tmp_path: Path) -> None:

@@ -213,9 +213,9 @@ def lines(text: str) -> list[str]:
 
 def losses(pagelab: Pagelab) -> list[str]:
     about = json.loads(pagelab("trace", "info", "t.trace", "--json").stdout)
-    found: list[str] = about["meta"].get("losses", [])
-    assert about["complete"] == (not found)
-    return found
+    listed: list[str] = about["meta"].get("losses", [])
+    assert about["complete"] == (not listed)
+    return listed
 
 
 def processes(pagelab: Pagelab) -> int:
@@ -328,8 +328,8 @@ def test_what_the_program_did_not_get_is_a_loss_that_all_commands_tell(
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, source))
     assert (recorded.returncode, recorded.stdout) == (status, output), recorded.stderr
     assert loss in recorded.stderr
-    (found,) = losses(pagelab)
-    assert loss in found
+    (only,) = losses(pagelab)
+    assert loss in only
     shown = pagelab("trace", "info", "t.trace").stdout
     assert re.search(r"^complete +no: see what is missing below$", shown, re.MULTILINE), shown
     assert re.search(rf"^missing +process \d+: .*{re.escape(loss)}", shown, re.MULTILINE), shown
@@ -370,8 +370,8 @@ def test_a_signal_after_the_programs_end_ends_the_recorder(pagelab: Pagelab, tmp
         while not _has_ended(program) and recorder.poll() is None:
             time.sleep(0.05)
         recorder.terminate()
-        _, said = recorder.communicate(timeout=60)
-    assert recorder.returncode == 128 + signal.SIGTERM, said
+        _, errors = recorder.communicate(timeout=60)
+    assert recorder.returncode == 128 + signal.SIGTERM, errors
     # On a busy machine there is also a loss that tells of a process that has not begun.
     assert any("a signal ended the recorder before the program's last process" in loss for loss in losses(pagelab))
 

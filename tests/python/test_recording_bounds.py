@@ -83,12 +83,12 @@ def test_a_bound_that_makes_no_sense_is_refused(pagelab: Pagelab, tmp_path: Path
 
 
 def test_what_a_recording_will_cost_and_has_cost_is_said(pagelab: Pagelab) -> None:
-    said = pagelab("record", "-o", "true.trace", "--", "sh", "-c", "seq 1 100000 | sort -R | tail -1").stderr
-    assert "estimate" in said
-    assert "30 to 150 times" in said
-    assert "are free" in said
-    assert " s of CPU time" in said
-    assert "written" in said
+    errors = pagelab("record", "-o", "true.trace", "--", "sh", "-c", "seq 1 100000 | sort -R | tail -1").stderr
+    assert "estimate" in errors
+    assert "30 to 150 times" in errors
+    assert "are free" in errors
+    assert " s of CPU time" in errors
+    assert "written" in errors
     quiet = pagelab("record", "--quiet", "--force", "--", "true").stderr
     assert "estimate" not in quiet
     assert "of CPU time" not in quiet
@@ -153,13 +153,13 @@ def test_a_bound_that_ends_the_new_recording_replaces_the_old_trace(pagelab: Pag
     assert [folder.name for folder in tmp_path.glob("*.trace")] == ["t.trace"]
 
 
-def _tells(folder: Path, *, of: list[str]) -> list[str]:
+def _tells(folder: Path, *, words: list[str]) -> list[str]:
     import polars as pl
 
     text = b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
     events = pl.read_parquet(folder / "events-*.parquet")
     text += "\n".join(events["file"].drop_nulls().unique().to_list()).encode()
-    return [word for word in of if word.encode() in text]
+    return [word for word in words if word.encode() in text]
 
 
 def test_an_anonymous_trace_says_nothing_of_its_owner(pagelab: Pagelab, tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_an_anonymous_trace_says_nothing_of_its_owner(pagelab: Pagelab, tmp_path
     own = [str(tmp_path), "secret-program", "secret-data", "secret-argument", platform.release()]
     # A name such as "root" or "a" stands in many places that are not its owner's.
     own += [word for word in (str(Path.home()), f"/{getpass.getuser()}/", platform.node()) if len(word) > 4]
-    assert _tells(tmp_path / "plain.trace", of=own[:2]) == own[:2]
+    assert _tells(tmp_path / "plain.trace", words=own[:2]) == own[:2]
     for name in ("hidden.trace", "later.trace"):
-        assert _tells(tmp_path / name, of=own) == []
+        assert _tells(tmp_path / name, words=own) == []
         about = _info(pagelab, name)
         assert about["complete"]
         assert about["meta"]["exit"]["status"] == 7

@@ -64,9 +64,9 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 def test_one_version_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "setup")
-    found = importlib.import_module("release").versions()
-    assert set(found.values()) == {package.__version__}
-    assert {"Cargo.toml", "CITATION.cff", "packages/linux/pyproject.toml, dependency"} <= set(found)
+    versions = importlib.import_module("release").versions()
+    assert set(versions.values()) == {package.__version__}
+    assert {"Cargo.toml", "CITATION.cff", "packages/linux/pyproject.toml, dependency"} <= set(versions)
 
 
 def test_no_crate_is_published() -> None:
@@ -86,9 +86,9 @@ def test_the_changelog_has_this_version_and_a_place_for_the_next() -> None:
 
 def test_the_page_on_upgrading_has_the_formats_of_this_version() -> None:
     def number(path: str, name: str) -> str:
-        found = re.search(rf"\b{name}: u32 = (\d+);", (ROOT / "crates" / path).read_text())
-        assert found
-        return found[1]
+        match = re.search(rf"\b{name}: u32 = (\d+);", (ROOT / "crates" / path).read_text())
+        assert match
+        return match[1]
 
     # A number may be in the next line.
     page = re.sub(r"(?<=[a-z])\n(?=[a-z0-9])", " ", (ROOT / "docs" / "upgrading.md").read_text())

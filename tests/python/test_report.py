@@ -57,14 +57,14 @@ class _Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        values = dict(attrs)
         self._data = ""
-        self._kind = found.get("type") if tag == "script" else None
+        self._kind = values.get("type") if tag == "script" else None
         self.fetched += [
-            value for name in ("src", "href") if (value := found.get(name)) and not value.startswith(("#", "data:"))
+            value for name in ("src", "href") if (value := values.get(name)) and not value.startswith(("#", "data:"))
         ]
-        self.ids += [value] if (value := found.get("id")) else []
-        self.links += [value[1:]] if (value := found.get("href")) and value.startswith("#") else []
+        self.ids += [value] if (value := values.get("id")) else []
+        self.links += [value[1:]] if (value := values.get("href")) and value.startswith("#") else []
 
     def handle_data(self, data: str) -> None:
         self._data += data
@@ -200,11 +200,11 @@ def test_charts_hold_all_cycles(results: Results) -> None:
 def test_references_of_faults_are_as_long_as_the_faults(results: Results) -> None:
     for result in results.systems:
         assert result.profile
-        found = result.profile["faults"]
-        assert found["samples"]
-        _check_fault_steps(charts.fault_steps(found["samples"]), found["samples"])
-        alone = charts.fault_steps([found["slowest"]], slowest=True)
-        _check_fault_steps(alone, [found["slowest"]])
+        recorded = result.profile["faults"]
+        assert recorded["samples"]
+        _check_fault_steps(charts.fault_steps(recorded["samples"]), recorded["samples"])
+        alone = charts.fault_steps([recorded["slowest"]], slowest=True)
+        _check_fault_steps(alone, [recorded["slowest"]])
         assert {row["sample"].split()[0] for row in _rows(alone["layer"][0], alone["datasets"])} == {"slowest"}
 
 
@@ -218,9 +218,11 @@ def _check_fault_steps(spec: Any, samples: list[Any]) -> None:
         assert [row["begin"] for row in own[1:]] == [row["end"] for row in own[:-1]]
         assert own[-1]["end"] == sample["cycles"]
         assert sum(1 for row in own if row["place"] not in ("instructions", "rest")) > 3
-        told = [(row["of"], row["end"]) for row in stages if row["sample"] == bar]
-        assert {of for of, _ in told} == {f"{stage['layer']}: {stage['stage']}" for stage in sample["stages"]}
-        assert told[-1][1] == sum(stage["cycles"] for stage in sample["stages"])
+        stage_ends = [(row["of"], row["end"]) for row in stages if row["sample"] == bar]
+        assert {stage_name for stage_name, _ in stage_ends} == {
+            f"{stage['layer']}: {stage['stage']}" for stage in sample["stages"]
+        }
+        assert stage_ends[-1][1] == sum(stage["cycles"] for stage in sample["stages"])
 
 
 def test_a_line_over_time_begins_where_the_run_does(results: Results) -> None:
@@ -233,7 +235,9 @@ def test_a_line_over_time_begins_where_the_run_does(results: Results) -> None:
 
 
 def test_curves_that_coincide_can_be_told_apart(results: Results) -> None:
-    for spec in [of for _, of in charts.over_time(results.systems)] + [charts.latencies(results.systems, "walks")]:
+    for spec in [chart for _, chart in charts.over_time(results.systems)] + [
+        charts.latencies(results.systems, "walks")
+    ]:
         widths = {row["system"]: row["width"] for row in _rows(spec)}
         # Each is thinner than what it is drawn over.
         assert list(widths.values()) == sorted(widths.values(), reverse=True)
@@ -264,23 +268,23 @@ def test_legends_of_references_are_above_and_below(results: Results) -> None:
 
 
 @pytest.mark.parametrize(
-    ("core", "said"),
+    ("core", "sentence"),
     [
         ({"model": "window", "cycles_per_instruction": 0.25}, "it predicts every branch"),
         ({"model": "window", "cycles_per_instruction": 0.25, "branch_predictor": "tage"}, "predicts branches (tage)"),
         ({"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True}, "an in-order core that waits"),
     ],
 )
-def test_the_core_is_said_as_it_is_configured(core: dict[str, Any], said: str) -> None:
+def test_the_core_is_said_as_it_is_configured(core: dict[str, Any], sentence: str) -> None:
     run = package.run("seq:size=64KiB", set={"machine.core": core})
-    assert said in words.trust(run.systems)[0]
+    assert sentence in words.trust(run.systems)[0]
 
 
 def test_results_without_steps_of_faults_make_a_page(results: Results) -> None:
     document = copy.deepcopy(results.to_document())
     for result in document["results"]:
-        found = result["profile"]["faults"]
-        for sample in (*found["samples"], found["slowest"]):
+        recorded = result["profile"]["faults"]
+        for sample in (*recorded["samples"], recorded["slowest"]):
             del sample["steps"]
     assert "reference by reference" in render([results])
     assert "reference by reference" not in render([Results(document)])
@@ -334,7 +338,7 @@ def test_waiting_is_a_class_of_its_own() -> None:
 def test_commands_in_sentences_are_code() -> None:
     page = render([package.run("pagerank:vertices=4K,threads=2@0-1", "radix")])
     assert "<code>pagelab run --interleavings K</code>" in page
-    assert not [found for found in re.findall(r"<p[ >].*?</p>", page, re.DOTALL) if "`" in found]
+    assert not [paragraph for paragraph in re.findall(r"<p[ >].*?</p>", page, re.DOTALL) if "`" in paragraph]
 
 
 def test_text_of_a_trace_is_no_markup() -> None:
@@ -367,9 +371,9 @@ def test_run_writes_a_report_and_results_that_give_the_same(pagelab: Pagelab, tm
 
 
 def _shown(page: Path) -> str:
-    found = re.search(r"<h2>What was run</h2>.*?<pre>(.*?)</pre>", page.read_text(), re.DOTALL)
-    assert found
-    return html.unescape(found[1])
+    match = re.search(r"<h2>What was run</h2>.*?<pre>(.*?)</pre>", page.read_text(), re.DOTALL)
+    assert match
+    return html.unescape(match[1])
 
 
 def test_the_command_on_the_page_makes_the_same_run(pagelab: Pagelab, tmp_path: Path) -> None:
@@ -438,7 +442,7 @@ def test_results_that_do_not_hold_their_request_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "message"),
     [
         (3, "its request is no object"),
         ({"systems": []}, "its request has no sources"),
@@ -447,9 +451,9 @@ def test_results_that_do_not_hold_their_request_say_so(tmp_path: Path) -> None:
         ({"sources": [], "systems": [], "color": 1}, "color"),
     ],
 )
-def test_a_damaged_request_is_named(request_: Any, said: str) -> None:
+def test_a_damaged_request_is_named(request_: Any, message: str) -> None:
     document = {"version": "1", "statistics": {}, "results": [], "request": request_}
-    with pytest.raises(package.UsageError, match=said):
+    with pytest.raises(package.UsageError, match=message):
         Results.from_json(json.dumps(document))
 
 

@@ -208,9 +208,9 @@ def test_the_interval_over_samples_has_their_spread_and_that_of_the_window() -> 
         (study.Measurement(run, 1, {"walk.count": 1, "x": x}, tuple({"walk.count": 1, "x": x + d} for d in (-1, 1))),)
         for run, x in zip(runs, (10, 14), strict=True)
     ]
-    found = hash_dont_cache_samples.over(lambda stats: stats["x"], windows)
+    interval = hash_dont_cache_samples.over(lambda stats: stats["x"], windows)
     # The two means differ by 4: a standard error of 2.
-    assert (found.low, found.value, found.high) == pytest.approx((12 - 3 * 12.706, 12, 12 + 3 * 12.706))
+    assert (interval.low, interval.value, interval.high) == pytest.approx((12 - 3 * 12.706, 12, 12 + 3 * 12.706))
 
 
 def test_shares_of_savings_are_held_to_what_rounding_allows(findings: study.Findings) -> None:
@@ -231,12 +231,12 @@ def test_an_explanation_by_the_order_of_insertion_is_given_only_if_references_fo
     findings: study.Findings,
 ) -> None:
     def as_on_average(run: study.Run) -> dict[str, float]:
-        of = _load(run)
-        factor = hash_dont_cache_reasons.all_pages(of) / hash_dont_cache_reasons.last_pages(of)
+        load = _load(run)
+        factor = hash_dont_cache_reasons.all_pages(load) / hash_dont_cache_reasons.last_pages(load)
         return {"walk.refs": factor} if run.workload == "Graph500 4GB" and run.system == "hashed" else {}
 
-    def note(found: study.Findings) -> str:
-        return next(note for note in found.notes if "inserted last" in note and "walks mostly" in note)
+    def note(findings_here: study.Findings) -> str:
+        return next(note for note in findings_here.notes if "inserted last" in note and "walks mostly" in note)
 
     assert "That is why" in note(findings)
     assert "it is open why" in note(_changed(as_on_average))
@@ -290,8 +290,10 @@ def test_figures_carry_the_error_of_their_window(findings: study.Findings) -> No
     interval = cycles.intervals[group, member]
     assert (interval.low, interval.high) == pytest.approx((value - margin, value + margin))
     assert study.standard_error([1.0]) is None
-    of = hash_dont_cache_reasons.mean_of([Interval(7.0, 10.0, 13.0), Interval(16.0, 20.0, 24.0)])
-    assert (of.low, of.value, of.high) == pytest.approx((12.5, 15.0, 17.5)), "margins of 3 and 4: 5, over two figures"
+    mean = hash_dont_cache_reasons.mean_of([Interval(7.0, 10.0, 13.0), Interval(16.0, 20.0, 24.0)])
+    assert (mean.low, mean.value, mean.high) == pytest.approx((12.5, 15.0, 17.5)), (
+        "margins of 3 and 4: 5, over two figures"
+    )
     rows = [row for row in findings.comparisons if row.quantity == "references of a hashed walk, bare"]
     assert [row.item for row in rows][:2] == ["Graph500 and GUPS, mean", "Graph500 4GB"]
     assert rows[0].interval is not None
@@ -331,8 +333,8 @@ def test_the_report_holds_every_claim_and_picture(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "results.json").read_text())
     assert len(document["runs"]) == len(reproduction.runs())
     assert document["scale"] == 0.5
-    row, of = next((row, row.interval) for row in findings.comparisons if row.interval is not None)
-    where = f"({of.low:.3g} to {of.high:.3g})"
+    row, interval = next((row, row.interval) for row in findings.comparisons if row.interval is not None)
+    where = f"({interval.low:.3g} to {interval.high:.3g})"
     assert f"| {row.figure} | {row.item} | {row.quantity} | {row.paper:g} {row.unit} | {row.ours:.3g} {where}" in text
     # Of the statistics those that a figure was made of, and of what was asked for what is not as by default.
     first = document["runs"][0]
@@ -364,8 +366,8 @@ def test_real_runs_of_the_smallest_kind() -> None:
         def goes_on(self, run: study.Run, accesses: int) -> None:
             last[run.system] = accesses
 
-        def ended(self, run: study.Run, so_far: int, of: int) -> None:
-            heard.append(f"{run.system} {so_far}/{of}")
+        def ended(self, run: study.Run, so_far: int, total: int) -> None:
+            heard.append(f"{run.system} {so_far}/{total}")
 
     measured = study.measure(
         reproduction,
@@ -384,7 +386,7 @@ def test_real_runs_of_the_smallest_kind() -> None:
         assert m.stats["accesses"] == m.window
         assert m.stats["fault.minor.count"] == 0, "all pages are there before the window"
         assert sum(part["walk.refs"] for part in m.parts) == m.stats["walk.refs"]
-        assert m.run.warm_up - m.run.settle == (384 << 20) // 4096
+        assert m.run.warm_up - m.run.settling_accesses == (384 << 20) // 4096
     assert 1.0 <= measured["xalancbmk*", "hashed"].per_walk("walk.refs") < 1.2
     hashed = next(m.run for m in measured.all() if m.run.system == "hashed")
     assert hashed.settings == (f"system.layers.native.page_table.table_bytes={6 << 20}",)

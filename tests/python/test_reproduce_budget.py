@@ -124,7 +124,7 @@ def test_a_study_goes_on_at_its_scale_and_says_that_a_budget_does_not_count(
     begin(scale=0.25)
     # Nothing has been made, so that a budget may still choose.
     assert "has no effect" not in begin(budget=1e6)
-    asked = kept.asked_before(folder)
+    asked = kept.earlier_request(folder)
     assert asked is not None
     run = REPRODUCTIONS["hash-dont-cache"].runs()[0]
     kept.Kept(folder, asked).keep(study.Measurement(run, run.window(1.0), {}))

@@ -25,7 +25,7 @@ def test_costs_of_requests_are_those_of_the_preset(name: str) -> None:
     kernel = _preset("systems", name)["kernel"]
     assert isinstance(kernel, dict)
     costs = {
-        part: (of["instructions"], of["cycles"]) for part, of in kernel["block_io"].items() if isinstance(of, dict)
+        part: (row["instructions"], row["cycles"]) for part, row in kernel["block_io"].items() if isinstance(row, dict)
     }
     assert costs == planned.BLOCK_IO
     assert kernel["block_io"]["lines"] == planned.LINES
@@ -65,7 +65,7 @@ def test_both_ways_differ_by_the_system_alone() -> None:
 
 def _window(run: study.Run, **stats: int) -> study.Measurement:
     counted = {"accesses": 1000, "layer.native.storage.reads.blocks": 100, "reclaim.files.dropped": 90}
-    return study.Measurement(run, 1000, counted | {name.replace("__", "."): of for name, of in stats.items()})
+    return study.Measurement(run, 1000, counted | {name.replace("__", "."): value for name, value in stats.items()})
 
 
 def test_a_window_without_reclaim_or_with_fewer_accesses_is_refused() -> None:

@@ -16,7 +16,7 @@ from pagelab_studies.interval import Interval, all_hold
 def test_where_the_interval_crosses_the_line_nothing_is_decided(
     low: float, high: float, above: bool | None, within: bool | None
 ) -> None:
-    interval = Interval.of([high, low])
+    interval = Interval.from_values([high, low])
     assert interval.value == (low + high) / 2
     assert (interval.above(4), interval.within(5, 8)) == (above, within)
     assert interval.minus(Interval(4, 4, 4)).above(0) == above
@@ -39,7 +39,10 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
     figure = study.Comparison("§5", "walks", "saved", "%", None, 3.0, interval=Interval(-1, 3, 7))
     findings = study.Findings(
         comparisons=[figure, replace(figure, paper=20.0)],
-        claims=[study.Claim("§5", f"statement {of}", of, "7 %", "a guess") for of in (True, False, None, None)],
+        claims=[
+            study.Claim("§5", f"statement {verdict}", verdict, "7 %", "a guess")
+            for verdict in (True, False, None, None)
+        ],
         series=[
             study.Series(
                 "Fig 1", "t", "%", ("a",), ("b",), {("a", "b"): 3.0}, intervals={("a", "b"): Interval(1, 3, 5)}

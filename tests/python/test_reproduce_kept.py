@@ -15,7 +15,7 @@ from pagelab_studies import REPRODUCTIONS, kept, study
 
 _NAME = "hash-dont-cache"
 _SCALE = 0.05
-_ASKED = kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ())
+_REQUEST = kept.StudyRequest(_NAME, pagelab.__version__, "a build", _SCALE, ())
 
 
 def _only(run: study.Run) -> bool:
@@ -24,13 +24,13 @@ def _only(run: study.Run) -> bool:
 
 def _measure(folder: Path) -> tuple[study.Measurements, list[str]]:
     made: list[str] = []
-    store = kept.Kept(folder, _ASKED)
+    store = kept.Kept(folder, _REQUEST)
 
-    class Made(study.Watch):
+    class RecordsRuns(study.Watch):
         def begins(self, run: study.Run) -> None:
             made.append(run.system)
 
-    measured = study.measure(REPRODUCTIONS[_NAME], _SCALE, _only, Made(), (), store)
+    measured = study.measure(REPRODUCTIONS[_NAME], _SCALE, _only, RecordsRuns(), (), store)
     return measured, made
 
 
@@ -56,9 +56,11 @@ def test_what_is_finished_is_not_made_again(tmp_path: Path) -> None:
 def test_what_a_run_is_does_not_change(tmp_path: Path) -> None:
     """A field more or less, and no run that was kept before is found again. What a run costs is none."""
     run = REPRODUCTIONS[_NAME].runs()[0]
-    kept.Kept(tmp_path / "study", _ASKED).keep(study.Measurement(run, 1, {}))
+    kept.Kept(tmp_path / "study", _REQUEST).keep(study.Measurement(run, 1, {}))
     (path,) = (tmp_path / "study" / "runs").iterdir()
-    fields = "workload spec system preset accesses warm_up settle settings label beyond beside contiguity_map"
+    fields = (
+        "workload spec system preset accesses warm_up settling_accesses settings label beyond beside contiguity_map"
+    )
     windows = "after_touches least_accesses seed in_parts arrivals estimate more_estimates"
     assert json.loads(path.read_text())["run"].keys() == {*fields.split(), *windows.split()}
 
@@ -66,28 +68,28 @@ def test_what_a_run_is_does_not_change(tmp_path: Path) -> None:
 def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     # Without a run there is nothing to mix up.
-    kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ("a mistake",)))
-    store = kept.Kept(folder, _ASKED)
+    kept.Kept(folder, kept.StudyRequest(_NAME, pagelab.__version__, "a build", _SCALE, ("a mistake",)))
+    store = kept.Kept(folder, _REQUEST)
     run = REPRODUCTIONS[_NAME].runs()[0]
     store.keep(study.Measurement(run, 1, {}))
     with pytest.raises(pagelab.UsageError, match="beside nothing, not this and that"):
-        kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", _SCALE, ("this", "that")))
+        kept.Kept(folder, kept.StudyRequest(_NAME, pagelab.__version__, "a build", _SCALE, ("this", "that")))
     with pytest.raises(pagelab.UsageError, match=r"scale 0\.05, not 0\.5"):
-        kept.Kept(folder, kept.Asked(_NAME, pagelab.__version__, "a build", 0.5, ()))
+        kept.Kept(folder, kept.StudyRequest(_NAME, pagelab.__version__, "a build", 0.5, ()))
     with pytest.raises(pagelab.UsageError, match="reproduction hash-dont-cache, not ptemagnet"):
-        kept.Kept(folder, kept.Asked("ptemagnet", pagelab.__version__, "a build", _SCALE, ()))
-    kept.Kept(folder, _ASKED)
+        kept.Kept(folder, kept.StudyRequest("ptemagnet", pagelab.__version__, "a build", _SCALE, ()))
+    kept.Kept(folder, _REQUEST)
     (folder / "study.json").write_text("{")
     with pytest.raises(pagelab.UsageError, match="does not describe its runs"):
-        kept.Kept(folder, _ASKED)
+        kept.Kept(folder, _REQUEST)
 
 
 def test_a_folder_of_something_else_and_a_file_are_refused_before_any_run(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(pagelab.UsageError, match="holds other files"):
-        kept.Kept(tmp_path, _ASKED)
+        kept.Kept(tmp_path, _REQUEST)
     with pytest.raises(OSError, match="Not a directory"):
-        kept.Kept(tmp_path / "notes.txt", _ASKED)
+        kept.Kept(tmp_path / "notes.txt", _REQUEST)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -45,7 +45,7 @@ def test_a_program_is_measured_three_ways(measured: study.Measurements) -> None:
     (table,) = findings.series
     assert table.groups == (ROW,)
     # Stores that follow each other at once: nearly all come before the tables are full.
-    engine, model = (table.values[ROW, way] for way in ("replay, engine", "replay's first writes, model"))
+    engine, model = (table.values[ROW, method] for method in ("replay, engine", "replay's first writes, model"))
     assert engine == pytest.approx(model, abs=5)
     assert 0 < engine < 50
     assert not findings.claims, "no verdict on hit rates: how the paper's faults came is not known"

@@ -188,9 +188,9 @@ def test_a_ratio_of_almost_nothing_is_not_decided(measured: study.Measurements) 
     assert "too few to tell" not in _row(one, "cc, guest memory aged", BEYOND_L2).reason
     everywhere = _changed(measured, lambda run: run.system == ORDER_0, **few)
     assert _not_holding(everywhere) == dict.fromkeys(
-        f"{MISS_MORE} ({kind}), {of}"
+        f"{MISS_MORE} ({kind}), {which}"
         for kind in ("beyond L2", "served by memory")
-        for of in ("programs pooled", "each program")
+        for which in ("programs pooled", "each program")
     )
     # A program that decides the other way outweighs one that is not decided.
     fewer = _changed(
@@ -216,7 +216,7 @@ def test_ratios_are_pooled_as_if_programs_made_as_many_accesses(measured: study.
 def test_scattering_is_told_against_the_program_alone(measured: study.Measurements) -> None:
     findings = ptemagnet.evaluate(measured)
     quantity = "regions of 32 KiB in more than two lines of host PTEs"
-    beside, alone = (_row(findings, f"pagerank {of}", quantity) for of in ("beside co-runners", "alone"))
+    beside, alone = (_row(findings, f"pagerank {where}", quantity) for where in ("beside co-runners", "alone"))
     assert (beside.paper, beside.ours) == (63.0, 50.0)
     assert (alone.paper, alone.ours) == (None, 0.0)
     lines = next(series for series in findings.series if series.figure == "Fig 5 (third party)")
@@ -295,17 +295,17 @@ def test_the_kernel_is_the_papers() -> None:
 
 
 def test_only_the_measured_program_reserves_unless_all_do() -> None:
-    of = {run.system: run for run in ptemagnet_runs.runs() if run.key[0] == "bfs" and run.label == AGED}
+    by_system = {run.system: run for run in ptemagnet_runs.runs() if run.key[0] == "bfs" and run.label == AGED}
     its_own = 'system.layers.guest.placement_for=["source.0"]'
     for system in (AS_SET, EQUAL_COST):
-        assert its_own in of[system].settings
-    assert its_own not in of[FOR_ALL].settings
-    assert [ptemagnet_runs.EQUALLY_DEAR in of[system].settings for system in (AS_SET, EQUAL_COST, FOR_ALL)] == [
+        assert its_own in by_system[system].settings
+    assert its_own not in by_system[FOR_ALL].settings
+    assert [ptemagnet_runs.EQUALLY_DEAR in by_system[system].settings for system in (AS_SET, EQUAL_COST, FOR_ALL)] == [
         False,
         True,
         True,
     ]
-    assert of[AS_SET].preset == of[FOR_ALL].preset
+    assert by_system[AS_SET].preset == by_system[FOR_ALL].preset
     seeds = {run.seed for run in ptemagnet_runs.runs() if run.key == ("bfs", EQUAL_COST, AGED)}
     assert seeds == set(SEEDS)
     last = next(run for run in ptemagnet_runs.runs() if run.label == AGED and run.seed == 5)
@@ -313,10 +313,10 @@ def test_only_the_measured_program_reserves_unless_all_do() -> None:
 
 
 def test_controls_differ_by_their_co_runners_alone() -> None:
-    of = {(run.label, run.seed): run for run in ptemagnet_runs.runs() if run.key[:2] == ("pagerank", ORDER_0)}
+    by_label = {(run.label, run.seed): run for run in ptemagnet_runs.runs() if run.key[:2] == ("pagerank", ORDER_0)}
     for label, control in ((FRESH, ALONE), (AGED, AGED_ALONE)):
         for seed in SEEDS:
-            beside, alone = of[label, seed], of[control, seed]
+            beside, alone = by_label[label, seed], by_label[control, seed]
             assert beside.beside
             assert replace(beside, label=control, beside=()) == alone
 

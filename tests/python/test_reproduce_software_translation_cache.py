@@ -86,7 +86,7 @@ def test_what_larger_costs_come_to_is_what_a_run_with_them_takes() -> None:
     def walks(*settings: str) -> Walks:
         set_ = [stc.GUEST_ONLY, *settings]
         result = pagelab.run("semirandom:size=64MiB,write=1,accesses=300K@0", "nested-radix@linux-4.19-stc", set=set_)
-        return Walks.of(study.Measurement(stc.runs()[0], 0, result.systems[0].stats))
+        return Walks.from_measurement(study.Measurement(stc.runs()[0], 0, result.systems[0].stats))
 
     as_set = walks()
     larger = walks(
@@ -98,12 +98,12 @@ def test_what_larger_costs_come_to_is_what_a_run_with_them_takes() -> None:
     )
     assert as_set.fills > 100
     assert as_set.levels > as_set.count
-    costs, of = walk_costs.PRESET, "whole prefixes"
+    costs, kernel = walk_costs.PRESET, "whole prefixes"
     more = replace(costs, walk=costs.walk + 7, look_up=costs.look_up + 5, level=costs.level + 4)
     more = replace(more, root=costs.root + 3, fill=costs.fill + 2)
-    assert as_set.mean(more, of) == pytest.approx(larger.mean(costs, of), rel=1e-3)
-    assert as_set.mean(costs, of) == as_set.cycles / as_set.count
-    assert as_set.mean(costs, of, with_fills=False) < as_set.mean(costs, of) - 0.1
+    assert as_set.mean(more, kernel) == pytest.approx(larger.mean(costs, kernel), rel=1e-3)
+    assert as_set.mean(costs, kernel) == as_set.cycles / as_set.count
+    assert as_set.mean(costs, kernel, with_fills=False) < as_set.mean(costs, kernel) - 0.1
 
 
 def test_the_first_part_of_the_largest_product_is_as_the_rest() -> None:

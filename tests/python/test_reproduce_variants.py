@@ -63,9 +63,9 @@ def test_headline_is_judged_by_its_size(
     assert min(speed_ups) < row.ours < max(speed_ups)
 
 
-def _figure_10(of: Callable[[str, int, int], tuple[float, float]]) -> dict[str, bool | None]:
+def _figure_10(sample: Callable[[str, int, int], tuple[float, float]]) -> dict[str, bool | None]:
     samples = {
-        (name, ring, period): [mfoe_figure_10.Sample(*of(name, ring, period))]
+        (name, ring, period): [mfoe_figure_10.Sample(*sample(name, ring, period))]
         for name in mfoe_figure_10.PROGRAMS
         for ring in mfoe_figure_10.RINGS
         for period in mfoe_figure_10.PERIODS_US
@@ -142,8 +142,8 @@ def test_published_rule_is_right_only_where_offsets_are_unique() -> None:
 def test_a_page_may_go_where_no_mapping_is() -> None:
     # 3 MiB at page offset 256 of a table: the ends cover half a table each, at different offsets of the pud.
     region = Region(0x40000 - 256, 512)
-    found = fates(region, 2, 200)
-    assert found[Fate.RIGHT] == found.total(), "two pmds, each with an index of its own"
+    counts = fates(region, 2, 200)
+    assert counts[Fate.RIGHT] == counts.total(), "two pmds, each with an index of its own"
     wide = Region(0x40000 - 256, 2 * REGION)
     assert fates(wide, 2, 60_000, entries=512)[Fate.OUTSIDE] > 0
 

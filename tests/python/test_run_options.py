@@ -96,8 +96,8 @@ def test_the_command_has_these_options_and_no_others() -> None:
     run = group.commands["run"]  # type: ignore[attr-defined]
     options = {parameter.name: set(parameter.opts) for parameter in run.params if parameter.opts[0].startswith("-")}
     named = {option.command for option in OPTIONS if option.command}
-    found = set().union(*options.values())
-    assert named <= found
+    offered = set().union(*options.values())
+    assert named <= offered
     of_options = {name for name, words in options.items() if words & named}
     others = {word for name, words in options.items() if name not in of_options for word in words if word[:2] == "--"}
     assert others - {"--help"} == _OF_THE_COMMAND

@@ -23,16 +23,16 @@ _WINDOWS = "every=20K,length=2K,warm=10K"
 
 def test_rates_lie_in_their_intervals_and_faults_are_exact() -> None:
     whole = package.run(_GUPS)["radix"]
-    expected = {of.name: of.value for of in figures([whole.stats])}
+    expected = {figure.name: figure.value for figure in figures([whole.stats])}
     held = dict.fromkeys(expected, 0)
     for seed in range(1, 11):
         result = package.run(_GUPS, sample=_WINDOWS, seed=seed)["radix"]
         assert result.stats["program.fault.minor.count"] == whole.stats["fault.minor.count"]
         assert len(result.windows) >= 80
-        for of in result.figures():
-            assert of.half_width is not None
-            assert of.longer is not None
-            held[of.name] += abs(of.value - expected[of.name]) <= of.half_width
+        for figure in result.figures():
+            assert figure.half_width is not None
+            assert figure.longer is not None
+            held[figure.name] += abs(figure.value - expected[figure.name]) <= figure.half_width
     # Cycles of faults come in bursts, so those figures' intervals are wide.
     assert held["L2 TLB misses per 1,000 instructions"] >= 8, held
     assert held["walks per 1,000 instructions"] >= 8, held
@@ -56,7 +56,7 @@ def test_a_saved_sample_is_a_trace_that_says_what_it_is(pagelab: Pagelab, tmp_pa
     sampled = package.run(_GUPS, sample=_WINDOWS, seed=3)["radix"]
     assert saved.stats == sampled.stats
     assert (saved.windows, saved.sample) == (sampled.windows, sampled.sample)
-    assert [str(of) for of in saved.figures()] == [str(of) for of in sampled.figures()]
+    assert [str(figure) for figure in saved.figures()] == [str(figure) for figure in sampled.figures()]
     assert saved.sample is not None
     info = pagelab("trace", "info", "gups.trace")
     assert "instructions but for first and last touches" in info.stdout
@@ -162,12 +162,12 @@ def test_a_longer_warm_up_is_told_apart_when_it_matters() -> None:
             for number in range(80)
         ]
 
-    told = 0
+    significant = 0
     for _ in range(500):
         (figure,) = figures(windows(0), range(4, 80, 8))
         assert figure.longer is not None
-        told += abs(figure.longer.difference) > figure.longer.half_width
-    assert told / 500 == pytest.approx(0.05, abs=0.03)
+        significant += abs(figure.longer.difference) > figure.longer.half_width
+    assert significant / 500 == pytest.approx(0.05, abs=0.03)
     (figure,) = figures(windows(0.5), range(4, 80, 8))
     assert figure.longer is not None
     assert figure.longer.difference == pytest.approx(-0.5, abs=0.2)

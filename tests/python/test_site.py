@@ -205,7 +205,8 @@ def test_a_design_is_one_file_and_one_line(guide: Guide) -> None:
 def test_accuracy_counts_the_verdicts_as_they_are() -> None:
     claims = (ROOT / "docs" / "claims.md").read_text()
     verdicts = [
-        tuple(map(int, found)) for found in re.findall(r"\*\*(\d+) statements hold, (\d+) do not, (\d+) are", claims)
+        tuple(map(int, numbers))
+        for numbers in re.findall(r"\*\*(\d+) statements hold, (\d+) do not, (\d+) are", claims)
     ]
     hold, fail, open_ = (sum(part) for part in zip(*verdicts, strict=True))
     accuracy = (ROOT / "docs" / "accuracy.md").read_text()

@@ -116,14 +116,14 @@ def test_major_faults_of_a_store_are_those_of_its_replay(case: Case, distributio
     pagelab("run", "-q", str(trace), *systems, *settings, "--warm-up", str(warm_up), "--json", str(results))
     limits = ["--memory", str(LIMIT), "--cold", str(case.store), "--runs", "3", "--against", str(results)]
     pagelab("major-faults", "-q", *limits, "--json", str(beside), "--", *case.command(distribution))
-    found: dict[str, Any] = json.loads(beside.read_text())
-    native = found["native"]["major_faults"]["median"]
+    compared: dict[str, Any] = json.loads(beside.read_text())
+    native = compared["native"]["major_faults"]["median"]
     pages = visits(trace, case.store.name, warm_up)
     # The rest of the limit has the program's own pages, page tables and other memory of the kernel.
-    room = int(statistics.median(one["file_bytes"] for one in found["native"]["runs"])) >> 12
+    room = int(statistics.median(one["file_bytes"] for one in compared["native"]["runs"])) >> 12
     assert 0.9 * LIMIT < room << 12 < LIMIT
     in_order, by_use = fifo(pages, room), lru(pages, room)
-    kernel, unit = found["simulated"]
+    kernel, unit = compared["simulated"]
     print(
         f"{distribution}: native {native}, room for {room} pages; first in, first out {in_order}, least recently used "
         f"{by_use}; osdp {kernel['misses']}, hwdp {unit['misses']}"
@@ -135,8 +135,8 @@ def test_major_faults_of_a_store_are_those_of_its_replay(case: Case, distributio
     assert unit["misses"] == pytest.approx(kernel["misses"], rel=0.02)
     # Each stands for one page at least, and for no more than without any memory.
     assert len(set(pages)) <= native <= len(pages)
-    assert found["estimate"]["gain_percent"]["least"] > 0
-    assert found["estimate"]["delta_ns"]["median"] == pytest.approx(kernel["latency_ns"] - unit["latency_ns"])
+    assert compared["estimate"]["gain_percent"]["least"] > 0
+    assert compared["estimate"]["delta_ns"]["median"] == pytest.approx(kernel["latency_ns"] - unit["latency_ns"])
 
 
 def _kernel() -> tuple[int, ...]:

@@ -69,8 +69,8 @@ def test_faults_are_those_of_the_whole_program_and_rates_lie_in_their_intervals(
     result = sampled["radix"]
     for name in ("instructions", "accesses", "walk.count", "cycles"):
         assert sum(window[name] for window in result.windows) == result.stats[name]
-    found = {of.name: of for of in figures(result.windows)}
-    walks = found["walks per 1,000 instructions"]
+    by_name = {figure.name: figure for figure in figures(result.windows)}
+    walks = by_name["walks per 1,000 instructions"]
     assert walks.value == pytest.approx(1000 * result.stats["walk.count"] / result.stats["instructions"])
     expected = 1000 * whole["radix"].stats["walk.count"] / whole["radix"].stats["instructions"]
     assert walks.half_width is not None
@@ -78,7 +78,7 @@ def test_faults_are_those_of_the_whole_program_and_rates_lie_in_their_intervals(
 
 
 @pytest.mark.parametrize(
-    ("value", "half_width", "said"),
+    ("value", "half_width", "text"),
     [
         (4.0392, 1.3141, "4.0 ± 1.3"),
         (0.0009909, 0.000941, "0.00099 ± 0.00094"),
@@ -88,8 +88,8 @@ def test_faults_are_those_of_the_whole_program_and_rates_lie_in_their_intervals(
         (1 / 3, None, "0.3333"),
     ],
 )
-def test_a_figure_is_as_precise_as_its_interval(value: float, half_width: float | None, said: str) -> None:
-    assert str(Figure("walks", value, half_width)) == said
+def test_a_figure_is_as_precise_as_its_interval(value: float, half_width: float | None, text: str) -> None:
+    assert str(Figure("walks", value, half_width)) == text
 
 
 def test_the_page_shows_the_intervals(programs: Path) -> None:
@@ -97,8 +97,8 @@ def test_the_page_shows_the_intervals(programs: Path) -> None:
     page = render([run])
     assert f"{len(run.systems[0].windows)} recorded windows, with 95 % intervals over them" in page
     for name in ("cycles per instruction", "walks per 1,000 instructions"):
-        found = [next(of for of in figures(result.windows) if of.name == name) for result in run.systems]
-        cells = "".join(f"<td>{of}</td>" for of in found)
+        rates = [next(figure for figure in figures(result.windows) if figure.name == name) for result in run.systems]
+        cells = "".join(f"<td>{figure}</td>" for figure in rates)
         assert f'<td class="text">{name}</td>{cells}' in page
     faults = run["radix"].stats["program.fault.minor.count"]
     assert f"<td>{faults:,}</td>" in page

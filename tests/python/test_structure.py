@@ -25,12 +25,12 @@ def ranks(architecture: str) -> dict[str, int]:
 
 def modules(trees: Iterable[Path]) -> dict[str, Path]:
     """All modules by their full name."""
-    found = {}
+    by_name = {}
     for tree in trees:
         for path in sorted(tree.rglob("*.py")):
             parts = path.relative_to(tree).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            by_name[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return by_name
 
 
 def package_of(module: str) -> str:
@@ -61,23 +61,23 @@ def imports(module: str, source: str, known: Iterable[str]) -> Iterator[tuple[st
                 yield name, node.lineno
 
 
-def upward(found: Mapping[str, Path], rank: Mapping[str, int]) -> list[str]:
+def upward(modules: Mapping[str, Path], rank: Mapping[str, int]) -> list[str]:
     """Imports of packages that do not have a lower rank."""
     wrong = []
-    for module, path in found.items():
+    for module, path in modules.items():
         own = package_of(module)
-        for name, line in imports(module, path.read_text(), found):
+        for name, line in imports(module, path.read_text(), modules):
             other = package_of(name)
             if other != own and rank[other] >= rank[own]:
                 wrong.append(f"{module}, line {line}: {own} (rank {rank[own]}) imports {other} (rank {rank[other]})")
     return wrong
 
 
-def circles(found: Mapping[str, Path]) -> list[list[str]]:
+def circles(modules: Mapping[str, Path]) -> list[list[str]]:
     """Groups of modules each of which imports itself through the others."""
     graph = {
-        module: {name for name, _ in imports(module, path.read_text(), found)} & found.keys()
-        for module, path in found.items()
+        module: {name for name, _ in imports(module, path.read_text(), modules)} & modules.keys()
+        for module, path in modules.items()
     }
     reached: dict[str, set[str]] = {}
     for module in graph:
@@ -209,10 +209,10 @@ def test_commands_write_files_atomically() -> None:
 
 
 def test_every_module_of_the_command_line_is_used() -> None:
-    found = modules(TREES)
-    used = {name for module, path in found.items() for name, _ in imports(module, path.read_text(), found)}
+    by_name = modules(TREES)
+    used = {name for module, path in by_name.items() for name, _ in imports(module, path.read_text(), by_name)}
     used |= {f"pagelab.cli.{source.module}" for source in _COMMANDS.values() if source is not None}
-    unused = [name for name in found if name.startswith("pagelab.cli.") and name not in used]
+    unused = [name for name in by_name if name.startswith("pagelab.cli.") and name not in used]
     assert unused == [], "a command needs a line of _COMMANDS in application.py"
 
 

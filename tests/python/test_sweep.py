@@ -199,14 +199,14 @@ def test_a_sweep_ends_with_what_was_run_and_what_it_cost(done: Path) -> None:
     runs = sweep.runs(done)
     assert len(rows) == len(runs.unique(["source", "system", "machine.tlb.l2_latency_cycles"]))
     for row in rows:
-        of = frame.filter(
+        counted_here = frame.filter(
             pl.col("source") == row[0],
             pl.col("system") == row[1],
             pl.col("machine.tlb.l2_latency_cycles") == int(row[2]),
         )
-        assert int(row[3]) == of["key"].n_unique()
+        assert int(row[3]) == counted_here["key"].n_unique()
         counted = ("cycles", "cycles.idle", "fault.minor.count")
-        cycles, idle, faults = (list(map(int, of.filter(statistic=name)["value"])) for name in counted)
+        cycles, idle, faults = (list(map(int, counted_here.filter(statistic=name)["value"])) for name in counted)
         assert row[4] == short(round(mean(cycles)) - round(mean(idle)))
         assert row[11] == short(round(mean(faults)))
     # What is missing is not in the mean, and counted.

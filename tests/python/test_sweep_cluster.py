@@ -78,8 +78,8 @@ def test_a_killed_worker_is_replaced_by_the_others(
     process = start(tmp_path, "grid.toml", "--scheduler", cluster.address)
     wait_for(lambda: results(tmp_path / "grid"))
     cluster.workers[0].kill()
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     assert data(tmp_path / "grid") == undisturbed
 
 
@@ -91,14 +91,14 @@ def test_a_killed_scheduler_ends_the_client_and_loses_nothing(
     process = start(tmp_path, "grid.toml", "--scheduler", cluster.address)
     wait_for(lambda: len(results(tmp_path / "grid")) > 3)
     cluster.scheduler.kill()
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 1, said
-    assert f"the Dask scheduler at {cluster.address} is gone" in said
-    assert "Traceback" not in said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, errors
+    assert f"the Dask scheduler at {cluster.address} is gone" in errors
+    assert "Traceback" not in errors
     assert not (tmp_path / "grid" / "failures").exists() or not list((tmp_path / "grid" / "failures").iterdir())
     process = start(tmp_path, "grid.toml")
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     assert data(tmp_path / "grid") == undisturbed
 
 
@@ -114,8 +114,8 @@ def test_a_killed_client_leaves_the_cluster_free(
     wait_for(lambda: not any(_simulates(worker.pid) for worker in cluster.workers))
     write(tmp_path)
     process = start(tmp_path, "grid.toml", "--scheduler", cluster.address)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
     assert data(tmp_path / "grid") == undisturbed
 
 
@@ -178,8 +178,8 @@ def test_a_trace_comes_from_an_object_store(pagelab: Pagelab, tmp_path: Path, st
         process = pagelab("sweep", f"{name}.toml")
         assert process.returncode == 0, process.stderr
     here, there = (data(tmp_path / name) for name in ("here", "there"))
-    assert {name: of for name, of in here.items() if name != "runs.parquet"} == {
-        name: of for name, of in there.items() if name != "runs.parquet"
+    assert {name: content for name, content in here.items() if name != "runs.parquet"} == {
+        name: content for name, content in there.items() if name != "runs.parquet"
     }
     assert not list((tmp_path / "cache" / "pagelab" / "traces").rglob(".fetching-*"))
     write(tmp_path, '[grid]\nsources = "s3://bucket/traces/b.trace"\n', "nowhere.toml")

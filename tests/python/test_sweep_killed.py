@@ -22,9 +22,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def _resume(folder: Path) -> None:
     process = start(folder, "grid.toml")
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    assert f"{RUNS} runs done" in said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert f"{RUNS} runs done" in errors
 
 
 def test_a_killed_process_of_a_run_is_tried_again(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
@@ -33,10 +33,10 @@ def test_a_killed_process_of_a_run_is_tried_again(tmp_path: Path, undisturbed: d
     wait_for(lambda: results(tmp_path / "grid"))
     wait_for(lambda: children(process.pid))
     os.kill(children(process.pid)[0], signal.SIGKILL)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    assert "tried again: " in said
-    assert "SIGKILL" in said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "tried again: " in errors
+    assert "SIGKILL" in errors
     assert data(tmp_path / "grid") == undisturbed
 
 
@@ -64,9 +64,9 @@ def test_an_interrupted_client_ends_in_order(
     process = start(tmp_path, "grid.toml")
     wait_for(lambda: results(tmp_path / "grid"))
     process.send_signal(number)
-    _, said = process.communicate(timeout=10)
-    assert process.returncode == status, said
-    assert "Traceback" not in said
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == status, errors
+    assert "Traceback" not in errors
     assert not children(process.pid)
     _resume(tmp_path)
     assert data(tmp_path / "grid") == undisturbed
@@ -77,11 +77,11 @@ def test_two_clients_do_no_harm(tmp_path: Path, undisturbed: dict[str, bytes]) -
     first = start(tmp_path, "grid.toml")
     wait_for(lambda: results(tmp_path / "grid"))
     second = start(tmp_path, "grid.toml")
-    _, said = second.communicate(timeout=60)
+    _, errors = second.communicate(timeout=60)
     assert second.returncode == 2
-    assert f"another sweep is running there (process {first.pid} on " in said
-    _, said = first.communicate(timeout=120)
-    assert first.returncode == 0, said
+    assert f"another sweep is running there (process {first.pid} on " in errors
+    _, errors = first.communicate(timeout=120)
+    assert first.returncode == 0, errors
     assert data(tmp_path / "grid") == undisturbed
 
 
@@ -114,10 +114,10 @@ def test_a_full_disk_ends_the_sweep_and_loses_nothing(tmp_path: Path, undisturbe
         pytest.skip("no file system can be mounted here")
     try:
         process = start(tmp_path, "grid.toml")
-        _, said = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 1
-        assert "No space left on device" in said
-        assert "Traceback" not in said
+        assert "No space left on device" in errors
+        assert "Traceback" not in errors
         kept = results(disk)
         assert 0 < len(kept) < RUNS
         assert all(undisturbed[f"results/{path.name}"] == path.read_bytes() for path in kept)

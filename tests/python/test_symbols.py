@@ -23,11 +23,11 @@ def test_instructions_are_named_by_function_and_line(tmp_path: Path) -> None:
     symbols = subprocess.run(["nm", full], capture_output=True, text=True, check=True).stdout
     address = int(re.search(r"^(\w+) t hidden$", symbols, re.MULTILINE)[1], 16)  # type: ignore[index]
     offset = _offset(full, address)
-    found = look_up([(str(full), offset), (str(bare), _offset(bare, address)), ("/etc/passwd", 3)])
-    assert found[str(full), offset].function == "hidden"
-    assert found[str(full), offset].line.endswith("touch.c:1")
+    named = look_up([(str(full), offset), (str(bare), _offset(bare, address)), ("/etc/passwd", 3)])
+    assert named[str(full), offset].function == "hidden"
+    assert named[str(full), offset].line.endswith("touch.c:1")
     # A stripped file says nothing, rather than the name of some function before.
-    assert list(found) == [(str(full), offset)]
+    assert list(named) == [(str(full), offset)]
 
 
 def _offset(file: Path, address: int) -> int:

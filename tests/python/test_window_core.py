@@ -46,8 +46,8 @@ def test_recordings_tell_what_may_overlap(tmp_path: Path, pagelab: Pagelab) -> N
         in_order = '{"model":"in-order","cycles_per_instruction":0.25,"l1_hit_hidden":false}'
         shares[name] = _stalls(trace, "skylake") / _stalls(trace, in_order)
     assert shares["chase"] > 2 * shares["counter"], shares
-    told = pagelab("trace", "info", tmp_path / "chase.trace")
-    assert "which loads addresses come from" in told.stdout
+    description = pagelab("trace", "info", tmp_path / "chase.trace")
+    assert "which loads addresses come from" in description.stdout
     stats = pagelab("run", tmp_path / "chase.trace", "--set", "machine.core=skylake", "--json", tmp_path / "r.json")
     assert stats.returncode == 0
     assert "no dependencies" not in stats.stderr
@@ -59,8 +59,8 @@ def test_branches_come_where_they_stand_with_fast_code_and_without(tmp_path: Pat
     assert pagelab("record", "-o", trace, "--", "/bin/sh", "-c", script).returncode == 0
     core = {"machine.core": "skylake", "machine.core.branch_predictor": "tage"}
     fast, general = (
-        module.run(trace, systems=["radix"], set={**core, "engine.fast_path": way}).systems[0].stats
-        for way in ("on", "off")
+        module.run(trace, systems=["radix"], set={**core, "engine.fast_path": setting}).systems[0].stats
+        for setting in ("on", "off")
     )
     assert fast["branches.mispredicted"] > 1000
     assert dict(fast) == dict(general)

@@ -82,10 +82,10 @@ def load(layout: Layout) -> tuple[list[Setting], list[Workload]]:
         LinuxError: the file is wrong.
     """
     path = layout.tests / "bench.toml"
-    told = read_toml(path)
+    document = read_toml(path)
     try:
-        settings = [Setting(**each) for each in told["setting"]]
-        workloads = [Workload(**each) for each in told["workload"]]
+        settings = [Setting(**each) for each in document["setting"]]
+        workloads = [Workload(**each) for each in document["workload"]]
     except (KeyError, TypeError) as error:
         raise LinuxError(f"{path}: {error}: its first lines say what a [[setting]] and a [[workload]] have") from None
     for each in settings:
@@ -157,12 +157,12 @@ def _figure(
     )
     console = workshop.work / "consoles" / f"bench-{setting.name}-{workload.name}-{levels}.log"
     steps = [*setting.before, workload.step, *setting.after]
-    said = run(machine, image.kernel, archive, steps, console)
-    problems = said.problems()
+    output = run(machine, image.kernel, archive, steps, console)
+    problems = output.problems()
     if problems:
         raise LinuxError(f"{'; '.join(problems)}; all is in {console}")
     at = len(setting.before)
-    step, later = said.steps[at], said.steps[at + 1 :]
+    step, later = output.steps[at], output.steps[at + 1 :]
     figures = {key: step.last(key) for key in ("faults", "ticks", "loop_ticks")}
     if not all(value and value.lstrip("-").isdecimal() for value in figures.values()):
         raise LinuxError(f"{workload.step}: printed no faults, ticks and loop_ticks as whole numbers; see {console}")

@@ -180,10 +180,10 @@ def ensure_configured(config: str, fragments: Sequence[Path]) -> None:
         for symbol, value in _symbols(fragment.read_text(encoding="utf-8")).items():
             asked[symbol] = (value, fragment)
     for symbol, (value, fragment) in asked.items():
-        found = has.get(symbol, "n")
-        if found != value:
+        configured = has.get(symbol, "n")
+        if configured != value:
             raise LinuxError(
-                f"{fragment}: asks for {symbol}={value}, and the kernel's configuration has {found}; add what the "
+                f"{fragment}: asks for {symbol}={value}, and the kernel's configuration has {configured}; add what the "
                 "symbol depends on, or leave it out"
             )
 

@@ -15,7 +15,7 @@ from pagelab._engine import UsageError
 from pagelab_linux import LinuxError, references, trace
 from pagelab_linux.build import Variant, Workshop
 from pagelab_linux.layout import Layout, read_toml
-from pagelab_linux.references import FOUND, Found
+from pagelab_linux.references import FOUND, LineSources
 from pagelab_linux.simulated import Simulated, Simulator, simulate
 from pagelab_linux.stages import STAGES
 from pagelab_linux.trace import Measured, Trace, Workload
@@ -101,35 +101,35 @@ def load(layout: Layout) -> list[Comparison]:
         LinuxError: the file is wrong.
     """
     path = layout.tests / "compare.toml"
-    told = read_toml(path)
+    document = read_toml(path)
     try:
-        return [_comparison(each) for each in told["comparison"]]
+        return [_comparison(each) for each in document["comparison"]]
     except (KeyError, TypeError, ValueError) as error:
         raise LinuxError(f"{path}: {error}: its first lines say what a [[comparison]] has") from None
 
 
-def _comparison(told: Mapping[str, Any]) -> Comparison:
-    unknown = sorted(set(told) - _KEYS)
+def _comparison(table: Mapping[str, Any]) -> Comparison:
+    unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise ValueError(f"no key {', '.join(unknown)}")
-    if told.get("kernel", "plain") not in ("plain", "patched"):
-        raise ValueError(f"no kernel {told['kernel']}")
+    if table.get("kernel", "plain") not in ("plain", "patched"):
+        raise ValueError(f"no kernel {table['kernel']}")
     default = Simulator()
     return Comparison(
-        told["name"],
-        told["step"],
+        table["name"],
+        table["step"],
         Simulator(
-            told.get("system", default.system),
-            told.get("kernel_preset", default.kernel),
+            table.get("system", default.system),
+            table.get("kernel_preset", default.kernel),
             None,
-            told.get("set", ()),
-            told.get("pages", default.pages),
+            table.get("set", ()),
+            table.get("pages", default.pages),
         ),
-        told.get("kernel", "plain") == "plain",
-        told.get("before", ()),
-        told.get("stats", ""),
-        [Counter(each["what"], each["guest"], each["simulator"]) for each in told.get("counters", ())],
-        told.get("explained", {}),
+        table.get("kernel", "plain") == "plain",
+        table.get("before", ()),
+        table.get("stats", ""),
+        [Counter(each["what"], each["guest"], each["simulator"]) for each in table.get("counters", ())],
+        table.get("explained", {}),
     )
 
 
@@ -143,29 +143,29 @@ def measure(workshop: Workshop, comparison: Comparison, machine: str | None, lev
     reading = [f"read,{comparison.stats}"] if comparison.stats else []
     wanted = [Workload(comparison.name, comparison.step)]
     before = [*comparison.before, *reading]
-    found = trace.measure(workshop, image, wanted, levels, before, after=reading, most=MOST_FAULTS)
-    rows = found.references[0]
-    if found.checks[0].traced_faults > references.faults(rows):
-        raise LinuxError(f"{comparison.step}: has {found.checks[0].faults:,} faults; at most {MOST_FAULTS:,} will do")
+    traced = trace.measure(workshop, image, wanted, levels, before, after=reading, most=MOST_FAULTS)
+    rows = traced.references[0]
+    if traced.checks[0].traced_faults > references.faults(rows):
+        raise LinuxError(f"{comparison.step}: has {traced.checks[0].faults:,} faults; at most {MOST_FAULTS:,} will do")
     counted: dict[str, int] = {}
     if reading:
-        earlier, later = (dict(found.steps[at].values) for at in (len(before) - 1, len(before) + 1))
+        earlier, later = (dict(traced.steps[at].values) for at in (len(before) - 1, len(before) + 1))
         counted = {key: int(value) - int(earlier.get(key, "0")) for key, value in later.items() if value.isdecimal()}
     simulated = simulate(rows, replace(comparison.simulator, machine=machine))
     lines = references.replay(rows, machine, cold=False)
-    return compared(comparison, found, lines, counted, simulated)
+    return compared(comparison, traced, lines, counted, simulated)
 
 
 def compared(
     comparison: Comparison,
-    found: Trace,
-    lines: Mapping[str, Found],
+    traced: Trace,
+    lines: Mapping[str, LineSources],
     counted: Mapping[str, int],
     simulated: Simulated,
 ) -> list[Row]:
     """All rows; those beyond their bounds with an explanation if there is one."""
-    rows = [Row("faults", found.checks[0].faults, simulated.faults, 0.0)]
-    rows += _instructions(found.measured, simulated)
+    rows = [Row("faults", traced.checks[0].faults, simulated.faults, 0.0)]
+    rows += _instructions(traced.measured, simulated)
     rows += _lines(lines, simulated)
     for counter in comparison.counters:
         missing = [key for key in counter.guest if key not in counted]
@@ -199,8 +199,8 @@ def _instructions(measured: Sequence[Measured], simulated: Simulated) -> list[Ro
     return [replace(row, least=_LEAST_INSTRUCTIONS) for row in rows]
 
 
-def _lines(lines: Mapping[str, Found], simulated: Simulated) -> list[Row]:
-    nothing = Found(0.0, dict.fromkeys(FOUND, 0.0), 0.0, 0.0)
+def _lines(lines: Mapping[str, LineSources], simulated: Simulated) -> list[Row]:
+    nothing = LineSources(0.0, dict.fromkeys(FOUND, 0.0), 0.0, 0.0)
     rows = [
         Row(f"lines: {stage}", lines.get(stage, nothing).all_lines, sum(simulated.lines(stage).values()), LINES_BOUND)
         for stage in STAGES

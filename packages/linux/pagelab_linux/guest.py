@@ -151,12 +151,12 @@ def run(
         # The output of an interrupted guest is not the console of a run.
         own.unlink(missing_ok=True)
         raise
-    said = parse(own.read_text(encoding="utf-8", errors="replace"), allowed)
+    output = parse(own.read_text(encoding="utf-8", errors="replace"), allowed)
     own.replace(console)
     if is_full(console.parent):
         raise LinuxError(f"no space is left for {console}, so output of the guest may be missing")
-    if said.reports:
-        return said
+    if output.reports:
+        return output
     if status is None:
         raise LinuxError(
             f"the guest did not end within {machine.seconds:g} s; its last line: {last_lines(console)}; "
@@ -164,7 +164,7 @@ def run(
         )
     if status != 0:
         raise LinuxError(f"{QEMU} ended with status {status}: {last_lines(console)}; all is in {console}")
-    return said
+    return output
 
 
 def _virtualises() -> bool:

@@ -36,7 +36,7 @@ class KindCost:
     """Of a fault that maps one page, a string instruction as one"""
     page_instructions: Mapping[str, int]
     """Per page beyond the first"""
-    told_by: str
+    measured_on: str
 
 
 def net(measured: Measured, stage: str) -> float:
@@ -48,12 +48,12 @@ def net(measured: Measured, stage: str) -> float:
 def costs(measured: Sequence[Measured], workloads: Sequence[Workload]) -> dict[str, KindCost]:
     """For each measured kind, including first touches."""
     pages = {workload.name: workload.pages for workload in workloads}
-    found = {}
+    by_kind = {}
     for kind in (FIRST_TOUCH, *KINDS):
         points = {pages[each.workload]: each for each in reversed(measured) if each.kind == kind}
         if points:
-            found[kind] = _cost(kind, points)
-    return found
+            by_kind[kind] = _cost(kind, points)
+    return by_kind
 
 
 def _cost(kind: str, points: Mapping[int, Measured]) -> KindCost:

@@ -57,15 +57,15 @@ class Layout:
     def added(self) -> dict[str, Path]:
         """Files of ours by their paths in the kernel's tree: headers in include/, all else in mm/pagelab."""
         source = self.folder / "src"
-        found = {}
+        files = {}
         for path in files_below(source):
             name = path.relative_to(source).as_posix()
             if not name.startswith("include/"):
                 name = f"mm/pagelab/{name}"
             elif name.count("/") == 1:
                 name = f"include/linux/{path.name}"
-            found[name] = path
-        return found
+            files[name] = path
+        return files
 
     def fragments(self, *, plain: bool, debug: bool) -> list[Path]:
         """Fragments of the configuration, in the order in which they are merged."""
@@ -82,11 +82,15 @@ class Layout:
             LinuxError: `series.toml` is missing or wrong.
         """
         path = self.folder / "series.toml"
-        told = read_toml(path)
-        wrong = sorted(set(_SERIES_KEYS) ^ set(told)) or [key for key in told if not isinstance(told[key], str)]
+        document = read_toml(path)
+        wrong = sorted(set(_SERIES_KEYS) ^ set(document)) or [
+            key for key in document if not isinstance(document[key], str)
+        ]
         if wrong:
             raise LinuxError(f"{path}: {', '.join(wrong)}: it must have the texts {', '.join(_SERIES_KEYS)}, no others")
-        return Series(told["package"], told["version"], told["from"], Path(told["tarball"]), told["sha256"])
+        return Series(
+            document["package"], document["version"], document["from"], Path(document["tarball"]), document["sha256"]
+        )
 
 
 def layout() -> Layout:

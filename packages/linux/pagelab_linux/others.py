@@ -40,10 +40,10 @@ def load(layout: Layout) -> Others:
         LinuxError: the table is wrong.
     """
     path = layout.tests / "suite.toml"
-    told = read_toml(path).get("programs", {})
-    packages, selftests = told.get("packages", {}), told.get("selftests", [])
+    document = read_toml(path).get("programs", {})
+    packages, selftests = document.get("packages", {}), document.get("selftests", [])
     texts = [*packages.values(), *selftests] if isinstance(packages, dict) and isinstance(selftests, list) else [None]
-    unknown = sorted(set(told) - {"packages", "selftests"})
+    unknown = sorted(set(document) - {"packages", "selftests"})
     if unknown or not all(isinstance(each, str) for each in texts):
         raise LinuxError(
             f"{path}: [programs] has packages, a table of programs with their Debian packages, and selftests, a list "
@@ -61,21 +61,21 @@ def entries(others: Others, source: Path) -> list[Entry]:
     Raises:
         LinuxError: one is missing or cannot be compiled.
     """
-    found = []
+    listed = []
     libraries: set[Path] = set()
     for tool in others.packages:
         program = shutil.which(tool.name)
         if program is None:
             raise LinuxError(f"{tool.name} is missing; install the Debian package {tool.package}")
-        found.append(Entry(f"tests/{tool.name}", _PROGRAM, Path(program).read_bytes()))
+        listed.append(Entry(f"tests/{tool.name}", _PROGRAM, Path(program).read_bytes()))
         libraries |= _libraries(Path(program))
     with tempfile.TemporaryDirectory(prefix="pagelab-") as place:
         # The kernel's Makefile writes it; an empty one says that liburing is missing.
         (Path(place) / "local_config.h").touch()
-        found += [Entry(f"tests/{name}", _PROGRAM, _compiled(name, source, Path(place))) for name in others.selftests]
+        listed += [Entry(f"tests/{name}", _PROGRAM, _compiled(name, source, Path(place))) for name in others.selftests]
     folders = {parent for library in libraries for parent in library.parents if parent != Path("/")}
-    found += [Entry(str(folder)[1:], _FOLDER) for folder in sorted(folders)]
-    return found + [Entry(str(library)[1:], _PROGRAM, library.read_bytes()) for library in sorted(libraries)]
+    listed += [Entry(str(folder)[1:], _FOLDER) for folder in sorted(folders)]
+    return listed + [Entry(str(library)[1:], _PROGRAM, library.read_bytes()) for library in sorted(libraries)]
 
 
 def _libraries(program: Path) -> set[Path]:

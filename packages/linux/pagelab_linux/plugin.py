@@ -124,9 +124,9 @@ def _archives() -> Sequence[str]:
     if not shutil.which("apt-get"):
         raise LinuxError("the plugin needs a header of QEMU's source package; there is no apt-get here to fetch it")
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
-    found = sorted({line.strip() for line in done.stdout.splitlines() if re.fullmatch(r"\S+ \S+ \S+", line.strip())})
-    if not found:
+    archives = sorted({line.strip() for line in done.stdout.splitlines() if re.fullmatch(r"\S+ \S+ \S+", line.strip())})
+    if not archives:
         raise LinuxError("apt knows no archive of Debian; run apt-get update as root, or add one to its sources")
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     signed = f"[signed-by={keyring}] " if keyring.is_file() else ""
-    return [f"deb-src {signed}{line}" for line in found]
+    return [f"deb-src {signed}{line}" for line in archives]

@@ -35,10 +35,10 @@ def chosen(trace: Trace, names: Sequence[str]) -> tuple[Measured, Rows]:
     Raises:
         LinuxError: there are none.
     """
-    found = next((each for each in trace.measured if each.kind == FIRST_TOUCH), None)
-    if found is None:
+    first_touch = next((each for each in trace.measured if each.kind == FIRST_TOUCH), None)
+    if first_touch is None:
         raise LinuxError(f"a preset needs faults of the kind {FIRST_TOUCH!r}, and the trace has none: trace sequential")
-    return found, trace.references[names.index(found.workload)]
+    return first_touch, trace.references[names.index(first_touch.workload)]
 
 
 def lines(base: Path, rows: Rows) -> dict[str, Lines]:
@@ -49,12 +49,12 @@ def lines(base: Path, rows: Rows) -> dict[str, Lines]:
     """
     touched, steady = replay(rows, None, cold=False), steady_lines(rows)
     simulated = simulate(rows, Simulator(kernel=str(base)))
-    found, cpu = {}, 0
+    by_stage, cpu = {}, 0
     for stage in STAGES:
         lacking = round(touched[stage].all_lines - sum(simulated.lines(stage).values())) if stage in touched else 0
-        found[stage] = _shared(max(lacking, 0), steady[stage], cpu)
-        cpu += found[stage].cpu
-    return found
+        by_stage[stage] = _shared(max(lacking, 0), steady[stage], cpu)
+        cpu += by_stage[stage].cpu
+    return by_stage
 
 
 def _shared(number: int, steady: Lines, cpu_before: int) -> Lines:
@@ -112,8 +112,8 @@ def preset(
     """
     try:
         text = base.read_text(encoding="utf-8")
-        told = tomllib.loads(text)
-        name, stages = told["name"], told["fault"]
+        document = tomllib.loads(text)
+        name, stages = document["name"], document["fault"]
         beyond = hardware_cycles(stages)
         head, _, rest = text.partition("[fault]\n")
         _, _, origins = rest.partition("[origin]\n")
@@ -160,50 +160,50 @@ def _stage(stage: str, instructions: int, hardware_cycles: int, page_instruction
 
 def _kind(cost: KindCost, first_touch: Mapping[str, int], touched: Mapping[str, Lines]) -> list[str]:
     """The table of a kind: stages that differ from those of a first touch, whose lines they have."""
-    found = ["", f"[fault_kinds.{KINDS[cost.kind]}]"]
+    written = ["", f"[fault_kinds.{KINDS[cost.kind]}]"]
     for stage, instructions in cost.instructions.items():
         per_page = cost.page_instructions.get(stage, 0)
         if instructions != first_touch[stage] or per_page:
-            found.append(_stage(stage, instructions, 0, per_page, touched[stage]))
-    return found
+            written.append(_stage(stage, instructions, 0, per_page, touched[stage]))
+    return written
 
 
 def _kind_origins(kinds: Mapping[str, KindCost], version: str) -> list[str]:
     by = f"pagelab linux trace, Linux {version}"
-    found = []
+    origins = []
     for kind, cost in kinds.items():
         if kind in KINDS:
-            how = f"measured: {by}, {cost.told_by}; lines as of first touches"
-            found.append(f'"fault_kinds.{KINDS[kind]}" = "{how}"')
+            how = f"measured: {by}, {cost.measured_on}; lines as of first touches"
+            origins.append(f'"fault_kinds.{KINDS[kind]}" = "{how}"')
         else:
             each = cost.page_instructions
-            found += [f'"fault.{stage}.page_instructions" = "measured: {by}, {cost.told_by}"' for stage in each]
-    return found
+            origins += [f'"fault.{stage}.page_instructions" = "measured: {by}, {cost.measured_on}"' for stage in each]
+    return origins
 
 
 def _origins(
     measured: Measured, touched: Mapping[str, Lines], base: tuple[str, Mapping[str, Mapping[str, int]]], version: str
 ) -> list[str]:
-    (name, stages), found = base, []
+    (name, stages), written = base, []
     for stage in STAGES:
         counts = measured.stages.get(stage)
         spread = f"p10 to p90 {counts['instructions'].p10:,.0f} to {counts['instructions'].p90:,.0f}" if counts else ""
         repeated = counts["repetitions"].mean if counts else 0.0
         less = f", less {repeated:,.0f} repetitions of string instructions" if repeated >= 0.5 else ""
         mean = f"{counts['instructions'].mean:,.1f}" if counts else "none"
-        found.append(
+        written.append(
             f'"fault.{stage}.instructions" = "measured: pagelab linux trace, Linux {version}, {measured.workload}, '
             f'mean of {measured.faults:,} first touches: {mean}{less} ({spread})"'
         )
         if stage in _BEYOND_INSTRUCTIONS:
-            found.append(
+            written.append(
                 f'"fault.{stage}.hardware_cycles" = "estimated: {_BEYOND_INSTRUCTIONS[stage]}: '
                 f"the {stages[stage]['cycles']} cycles of {name} less its {stages[stage]['instructions']} instructions "
                 f'there, at the {_cycles_per_instruction(stages):.3f} cycles per instruction of its other stages"'
             )
         if any(dataclasses.astuple(touched[stage])):
-            found.append(
+            written.append(
                 f'"fault.{stage}.lines" = "measured: pagelab linux trace, Linux {version}, {measured.workload}: lines '
                 f'per fault less those that the engine refers to by itself; whose they are by their addresses"'
             )
-    return found
+    return written

@@ -72,8 +72,8 @@ def remove_of_killed(paths: Iterable[Path]) -> None:
 def last_lines(log: Path, count: int = 1) -> str:
     """The end of a file of output, and whether its disk is full, so that output may be missing."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    said = "; ".join(lines[-count:]) or "it says nothing"
-    return f"no space is left for {log.parent}; {said}" if is_full(log.parent) else said
+    tail = "; ".join(lines[-count:]) or "it says nothing"
+    return f"no space is left for {log.parent}; {tail}" if is_full(log.parent) else tail
 
 
 def is_full(folder: Path) -> bool:

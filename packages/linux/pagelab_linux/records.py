@@ -84,7 +84,7 @@ def parse(lines: Iterable[str], stages: int, name: str) -> Records:
     Raises:
         LinuxError: naming the line that is wrong.
     """
-    found, ended = Records(), False
+    records, ended = Records(), False
     # Most faults are alike: hundreds of thousands of them have some hundred different counts.
     known: dict[str, Mapping[int, tuple[int, ...]]] = {}
     for number, line in enumerate(lines, start=1):
@@ -96,19 +96,19 @@ def parse(lines: Iterable[str], stages: int, name: str) -> Records:
             raise LinuxError(f"{name}: line {number}: comes after the end (E)")
         try:
             if line.startswith("F "):
-                found.faults.append(_fault(line, stages, known))
+                records.faults.append(_fault(line, stages, known))
             else:
-                ended = _take(found, line.split(), stages)
+                ended = _take(records, line.split(), stages)
         except (ValueError, IndexError):
             raise LinuxError(
                 f"{name}: line {number}: {line.strip()[:80]!r} is no record; kernel/plugin/fault_trace.c says what is"
             ) from None
     if not ended:
         raise LinuxError(f"{name}: ends without its last line (E): QEMU did not reach its end")
-    return found
+    return records
 
 
-def _take(found: Records, words: Sequence[str], stages: int) -> bool:
+def _take(records: Records, words: Sequence[str], stages: int) -> bool:
     """Adds a record that is no fault; returns whether it is the last one."""
     kind = words[0]
     if kind == "G":
@@ -116,13 +116,13 @@ def _take(found: Records, words: Sequence[str], stages: int) -> bool:
         stage = int(words[3])
         _ensure(0 <= stage < stages)
         counts = tuple(map(int, words[5:9]))
-        found.groups.append(Group(int(words[1]), int(words[2], 16), stage, int(words[4]), counts, words[9]))
+        records.groups.append(Group(int(words[1]), int(words[2], 16), stage, int(words[4]), counts, words[9]))
     elif kind == "R":
         run, *numbers = map(int, words[1:])
         _ensure(len(numbers) == 3)
-        found.rests[run] = Rest(*numbers)
+        records.rests[run] = Rest(*numbers)
     elif kind == "D":
-        found.dropped = {name: int(number) for name, number in zip(words[1::2], words[2::2], strict=True)}
+        records.dropped = {name: int(number) for name, number in zip(words[1::2], words[2::2], strict=True)}
     else:
         _ensure(kind == "E" and len(words) == 1)
         return True
@@ -131,14 +131,14 @@ def _take(found: Records, words: Sequence[str], stages: int) -> bool:
 
 def _fault(line: str, stages: int, known: dict[str, Mapping[int, tuple[int, ...]]]) -> Fault:
     _, run, met, interrupts, instructions, *rest = line.split(maxsplit=5)
-    told = rest[0] if rest else ""
-    if told not in known:
-        known[told] = _stages(told, stages)
-    return Fault(int(run), int(met, 16), int(interrupts), int(instructions), known[told])
+    counts_text = rest[0] if rest else ""
+    if counts_text not in known:
+        known[counts_text] = _stages(counts_text, stages)
+    return Fault(int(run), int(met, 16), int(interrupts), int(instructions), known[counts_text])
 
 
-def _stages(told: str, stages: int) -> Mapping[int, tuple[int, ...]]:
-    each, numbers = 1 + len(COUNTS), list(map(int, told.split()))
+def _stages(text: str, stages: int) -> Mapping[int, tuple[int, ...]]:
+    each, numbers = 1 + len(COUNTS), list(map(int, text.split()))
     _ensure(len(numbers) % each == 0)
     counts = {numbers[at]: tuple(numbers[at + 1 : at + each]) for at in range(0, len(numbers), each)}
     _ensure(len(counts) * each == len(numbers) and all(0 <= stage < stages for stage in counts))

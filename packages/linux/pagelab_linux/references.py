@@ -49,7 +49,7 @@ _LINE_BITS = 34
 
 
 @dataclass(frozen=True)
-class Found:
+class LineSources:
     """References of a stage, or of all of them, per fault."""
 
     references: float
@@ -110,7 +110,7 @@ def faults(rows: Rows) -> int:
     return int((rows["what"] == KEPT).sum())
 
 
-def replay(rows: Rows, machine: str | None, *, cold: bool) -> dict[str, Found]:
+def replay(rows: Rows, machine: str | None, *, cold: bool) -> dict[str, LineSources]:
     """Where caches of a machine, empty at the beginning, find the lines of each stage, and `all` of them.
 
     Args:
@@ -132,22 +132,22 @@ def replay(rows: Rows, machine: str | None, *, cold: bool) -> dict[str, Found]:
         new = in_fault & (np.diff(rows["fault"], prepend=np.uint32(0)) != 0)
         request |= new.astype(np.uint64) << np.uint64(_AFRESH)
     counts = json.loads(_engine.replay_lines_json(machine, request.astype("<u8").tobytes()))
-    found = {}
+    by_stage = {}
     for stage, name in enumerate(ALL_STAGES):
         later, first = counts[2 * stage], counts[2 * stage + 1]
         if any(first[place] for place in FOUND):
-            found[name] = Found(
+            by_stage[name] = LineSources(
                 sum(later[place] + first[place] for place in FOUND) / number,
                 {place: first[place] / number for place in FOUND},
                 sum(later[place] for place in FOUND[1:]) / number,
                 (later["waited"] + first["waited"]) / number,
             )
-    found["all"] = _sum(list(found.values()))
-    return found
+    by_stage["all"] = _sum(list(by_stage.values()))
+    return by_stage
 
 
-def _sum(parts: Sequence[Found]) -> Found:
-    return Found(
+def _sum(parts: Sequence[LineSources]) -> LineSources:
+    return LineSources(
         sum(part.references for part in parts),
         {place: sum(part.lines[place] for part in parts) for place in FOUND},
         sum(part.later_misses for part in parts),
@@ -202,7 +202,7 @@ def steady_lines(rows: Rows) -> dict[str, Lines]:
     firsts = _firsts(kernel)
     first, least = kernel[firsts], faults(rows) / 2
     place = np.where(own[firsts], 0, np.where(first["address"] >= 0xFFFFFFFF80000000, 2, 1))
-    found, seen = {}, np.zeros(0, dtype=np.uint64)
+    by_stage, seen = {}, np.zeros(0, dtype=np.uint64)
     for stage, name in enumerate(ALL_STAGES):
         mine = first["stage"] == stage
         lines, at, times = np.unique(first["physical"][mine] >> np.uint64(_LINE), return_index=True, return_counts=True)
@@ -210,9 +210,9 @@ def steady_lines(rows: Rows) -> dict[str, Lines]:
         again = np.isin(lines, seen)
         places = place[mine][at]
         cpu, space, image = (int((steady & ~again & (places == each)).sum()) for each in range(3))
-        found[name] = Lines(cpu, space, image, int((steady & again).sum()))
+        by_stage[name] = Lines(cpu, space, image, int((steady & again).sum()))
         seen = np.union1d(seen, lines[steady])
-    return found
+    return by_stage
 
 
 def _own_of_cpu(rows: Rows) -> NDArray[np.bool_]:

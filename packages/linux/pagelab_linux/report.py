@@ -38,7 +38,7 @@ _TAINTS = {
 
 
 @dataclass
-class Step:
+class GuestStep:
     """One step of the guest."""
 
     command: str
@@ -62,7 +62,7 @@ class Console:
     """The report of a guest."""
 
     release: str | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[GuestStep] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     """Problems that the kernel reports, each with the lines that follow it"""
     tainted: int | None = None
@@ -71,27 +71,27 @@ class Console:
 
     def problems(self) -> list[str]:
         """Problems, one line each, the kernel's first; none if all is well."""
-        found = [report.partition("\n")[0] for report in self.reports]
-        told = [name for bit, name in _TAINTS.items() if (self.tainted or 0) >> bit & 1]
-        if told and not found:
-            found.append(f"the kernel is tainted: {', '.join(told)}")
+        problems = [report.partition("\n")[0] for report in self.reports]
+        taints = [name for bit, name in _TAINTS.items() if (self.tainted or 0) >> bit & 1]
+        if taints and not problems:
+            problems.append(f"the kernel is tainted: {', '.join(taints)}")
         for step in self.steps:
             why = step.last("reason")
             if step.status is None:
-                found.append(f"{step.command}: did not end")
+                problems.append(f"{step.command}: did not end")
             elif step.status not in (PASSED, SKIPPED):
-                found.append(f"{step.command}: status {step.status}" + (f", {why}" if why else ""))
+                problems.append(f"{step.command}: status {step.status}" + (f", {why}" if why else ""))
         if self.release is None:
-            found.append("the kernel did not reach its first process")
+            problems.append("the kernel did not reach its first process")
         elif not self.done:
-            found.append("the guest did not reach its end")
-        return found
+            problems.append("the guest did not reach its end")
+        return problems
 
 
 def parse(text: str, allowed: Sequence[str] = ()) -> Console:
     """Parses a console's text. Lines of the kernel with one of the allowed texts are no problem."""
     console = Console()
-    step: Step | None = None
+    step: GuestStep | None = None
     for line in _lines(text):
         mark = _MARK.search(line)
         if mark:
@@ -112,26 +112,29 @@ def reports(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
     """Problems that the kernel reports. A report within the lines of another one belongs to it."""
     current: list[str] = []
     for line in _lines(text):
-        said = _KERNEL_LINE.sub("", line)
+        message = _KERNEL_LINE.sub("", line)
         ends = (
-            "end trace" in said or "end Kernel panic" in said or _MARK.search(line) or len(current) >= _LONGEST_REPORT
+            "end trace" in message
+            or "end Kernel panic" in message
+            or _MARK.search(line)
+            or len(current) >= _LONGEST_REPORT
         )
-        if not current and _REPORTS.search(said) and not _harmless(said, allowed):
-            current = [said.strip()]
+        if not current and _REPORTS.search(message) and not _harmless(message, allowed):
+            current = [message.strip()]
         elif current and ends:
             yield "\n".join(current)
             current = []
         elif current and _KERNEL_LINE.match(line):
-            current.append(said)
+            current.append(message)
     if current:
         yield "\n".join(current)
 
 
-def _marked(console: Console, step: Step | None, kind: str, rest: str) -> Step | None:
+def _marked(console: Console, step: GuestStep | None, kind: str, rest: str) -> GuestStep | None:
     if kind == "kernel":
         console.release = rest
     elif kind == "begin":
-        step = Step(rest.partition(" ")[2])
+        step = GuestStep(rest.partition(" ")[2])
         console.steps.append(step)
     elif kind == "end" and step is not None:
         status = re.search(r"status=(\d+)", rest)

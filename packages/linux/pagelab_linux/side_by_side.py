@@ -8,7 +8,7 @@ Deviations: means are over all recorded faults of the workload, of whatever kind
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pagelab_linux.references import FOUND, Found
+from pagelab_linux.references import FOUND, LineSources
 from pagelab_linux.stages import ALL_STAGES
 from pagelab_linux.trace import Measured, Spread, Trace
 
@@ -23,8 +23,8 @@ class Places:
     """Where a machine's caches find the lines of a workload's faults, by stage, and of all of them."""
 
     faults: int
-    in_a_row: Mapping[str, Found]
-    empty_caches: Mapping[str, Found]
+    in_a_row: Mapping[str, LineSources]
+    empty_caches: Mapping[str, LineSources]
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,20 @@ def rows(workload: str, traces: Sequence[Trace], places: Sequence[Places | None]
         places: Of the workload, by setting.
     """
     measured = [[each for each in trace.measured if each.workload == workload] for trace in traces]
-    found: list[Row] = []
+    table: list[Row] = []
     for what, count in _COUNTED.items():
         for stage in (ALL,) if what == REPEATED else (*ALL_STAGES, ALL):
             values = [_mean(each, stage, count) for each in measured]
             if any(values) or stage == ALL:
-                found.append(Row(what, stage, values))
+                table.append(Row(what, stage, values))
     known = [each for each in places if each is not None]
     if len(known) < len(traces):
-        return found
+        return table
     for name, cold in (("in a row", False), ("empty caches", True)):
         each = [(place.empty_caches if cold else place.in_a_row)[ALL] for place in known]
-        found += [Row(f"{name}: {place.upper()}", ALL, [one.lines[place] for one in each]) for place in FOUND]
-        found.append(Row(f"{name}: cycles waited", ALL, [one.waited for one in each]))
-    return found
+        table += [Row(f"{name}: {place.upper()}", ALL, [one.lines[place] for one in each]) for place in FOUND]
+        table.append(Row(f"{name}: cycles waited", ALL, [one.waited for one in each]))
+    return table
 
 
 _Count = Callable[[Mapping[str, Spread]], float]

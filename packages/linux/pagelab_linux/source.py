@@ -79,10 +79,10 @@ class Tree:
 
     def _changed(self) -> dict[str, bool]:
         try:
-            told = json.loads(self._state.read_text(encoding="utf-8"))
+            existed_before = json.loads(self._state.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        return {str(name): bool(existed) for name, existed in told.items()}
+        return {str(name): bool(existed) for name, existed in existed_before.items()}
 
     def _remember(self, changed: dict[str, bool]) -> None:
         _replace(self._state, json.dumps(changed, indent=1, sort_keys=True).encode())
@@ -175,10 +175,10 @@ def find(series: Series, place: Path, say: Say) -> Path:
         say(f"fetching {series.package} {series.version}")
         tarball = _fetch(series, _installed(series.package), place)
     with tarball.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != series.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != series.sha256:
         raise LinuxError(
-            f"{tarball}: its SHA-256 is {found}, and kernel/series.toml says {series.sha256} of {series.package} "
+            f"{tarball}: its SHA-256 is {digest}, and kernel/series.toml says {series.sha256} of {series.package} "
             f"{series.version}; install that version again"
         )
     return tarball

@@ -108,19 +108,19 @@ def load(path: Path) -> StageTable:
     Raises:
         LinuxError: the file is wrong; the message says what is right.
     """
-    told = read_toml(path)
+    document = read_toml(path)
     try:
-        plain, whole = _by_function(told["stages"], path), _by_function(told["whole"], path)
+        plain, whole = _by_function(document["stages"], path), _by_function(document["whole"], path)
         kinds = [
-            Kind(each["name"], each["met"], each.get("never", []), each.get("ours", False)) for each in told["kind"]
+            Kind(each["name"], each["met"], each.get("never", []), each.get("ours", False)) for each in document["kind"]
         ]
         table = StageTable(
             path,
             plain | whole,
             frozenset(whole),
-            dict(told["after"]),
-            frozenset(told["helpers"]["names"]),
-            {role: told["roles"][role] for role in _ROLES},
+            dict(document["after"]),
+            frozenset(document["helpers"]["names"]),
+            {role: document["roles"][role] for role in _ROLES},
             kinds,
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -174,10 +174,10 @@ def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
 
 
 def _by_function(table: Mapping[str, Any], path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    stage_of: dict[str, str] = {}
     for stage, names in table.items():
         for name in names:
-            if name in found:
+            if name in stage_of:
                 raise LinuxError(f"{path}: {name}: named twice; a function has one stage, or is a helper")
-            found[name] = stage
-    return found
+            stage_of[name] = stage
+    return stage_of

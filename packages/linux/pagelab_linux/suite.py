@@ -14,7 +14,7 @@ from pagelab_linux.build import Image, Variant, Workshop
 from pagelab_linux.guest import Machine, run
 from pagelab_linux.initramfs import initramfs, programs
 from pagelab_linux.layout import Layout, digest, files_below, read_toml
-from pagelab_linux.report import FAILED, SKIPPED, Console, Step
+from pagelab_linux.report import FAILED, SKIPPED, Console, GuestStep
 
 BUILTIN = {"write", "refuse", "read", "cgroup"}
 """Steps that the guest's first process carries out itself"""
@@ -101,13 +101,13 @@ def load(layout: Layout) -> list[Run]:
         LinuxError: the file is wrong, naming what is and what would be right.
     """
     path = layout.tests / "suite.toml"
-    told = read_toml(path)
-    unknown = sorted(set(told) - {"run", "programs"})
-    if unknown or not isinstance(told.get("run"), list):
+    document = read_toml(path)
+    unknown = sorted(set(document) - {"run", "programs"})
+    if unknown or not isinstance(document.get("run"), list):
         raise LinuxError(
             f"{path}: may only have the tables [[run]] and [programs]" + f", not {', '.join(unknown)}" * bool(unknown)
         )
-    runs = [_run(path, entry, programs(layout)) for entry in told["run"]]
+    runs = [_run(path, entry, programs(layout)) for entry in document["run"]]
     names = [each.name for each in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -166,7 +166,7 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
     for name in names:
         if name not in known:
             raise UsageError(no_such("run", name, known))
-    found = []
+    selected = []
     for plain in (True, False):
         # A kernel takes minutes to build: one is enough for what is quick, and where it checks itself.
         if (debug or quick) and plain and has_changes:
@@ -176,10 +176,10 @@ def cases(runs: Sequence[Run], names: Sequence[str], *, has_changes: bool, debug
             wanted = each.name in names if names else fits
             kernel = "plain" if plain else "patched"
             if wanted and kernel in each.kernels and (plain or has_changes):
-                found += [Case(each, Variant(plain, debug), levels) for levels in each.levels]
-    if not found:
+                selected += [Case(each, Variant(plain, debug), levels) for levels in each.levels]
+    if not selected:
         raise UsageError("nothing to run: the remaining runs are for the other kernel, plain or patched")
-    return found
+    return selected
 
 
 def nothing_to_do(workshop: Workshop, *, quick: bool) -> str:
@@ -240,23 +240,23 @@ def _carry_out(workshop: Workshop, image: Image, archive: Path, case: Case) -> V
     name = f"{case.run.name}-{case.variant.name}-{case.levels}"
     console = workshop.work / "consoles" / f"{name}.log"
     machine = case.run.machine(case.levels, debug=case.variant.debug)
-    began, said = time.monotonic(), []
+    began, outputs = time.monotonic(), []
     problems: list[str] = []
     try:
         for _ in range(case.run.repeat):
-            said.append(run(machine, image.kernel, archive, case.run.steps, console, case.run.allow))
-            problems = list(judge(case.run, said))
+            outputs.append(run(machine, image.kernel, archive, case.run.steps, console, case.run.allow))
+            problems = list(judge(case.run, outputs))
             if problems:
                 break
     except LinuxError as error:
         problems = [str(error)]
-    skipped = [step.command for each in said[:1] for step in each.steps if step.status == SKIPPED]
+    skipped = [step.command for each in outputs[:1] for step in each.steps if step.status == SKIPPED]
     return Verdict(case, problems, skipped, time.monotonic() - began, console)
 
 
-def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
+def judge(run: Run, outputs: Sequence[Console]) -> Iterator[str]:
     """Problems in the consoles of repetitions of a run."""
-    last = said[-1]
+    last = outputs[-1]
     problems = last.problems()
     if run.expect != "pass":
         if not last.reports and not (run.expect == "fail" and any(map(_failed, last.steps))):
@@ -267,13 +267,15 @@ def judge(run: Run, said: Sequence[Console]) -> Iterator[str]:
         yield f"{len(last.steps)} of {len(run.steps)} steps were run"
     for step in last.steps:
         for key, value in run.values.items():
-            yield from (f"{step.command}: {key}={told} and not {value}" for told in step.all(key) if told != value)
-    for one, other in zip(said[0].steps, last.steps, strict=False):
+            yield from (
+                f"{step.command}: {key}={printed} and not {value}" for printed in step.all(key) if printed != value
+            )
+    for one, other in zip(outputs[0].steps, last.steps, strict=False):
         for (key, value), (_, again) in zip(one.values, other.values, strict=False):
             if value != again:
                 yield f"{one.command}: {key}={value} the first time and {again} afterwards"
 
 
-def _failed(step: Step) -> bool:
+def _failed(step: GuestStep) -> bool:
     """Whether a program failed. Steps of the first process only prepare: if they fail, nothing was tested."""
     return step.status == FAILED and step.command.partition(",")[0] not in BUILTIN

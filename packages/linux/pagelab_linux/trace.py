@@ -29,7 +29,7 @@ from pagelab_linux.plugin import plugin
 from pagelab_linux.process import remove_of_killed
 from pagelab_linux.records import COUNTS, Fault, Records, Rest, read
 from pagelab_linux.references import Rows
-from pagelab_linux.report import Step
+from pagelab_linux.report import GuestStep
 from pagelab_linux.stages import ALL_STAGES, StageTable, functions, load
 
 _MEMORY_MIB = 1536
@@ -71,7 +71,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Part:
+class FunctionShare:
     """Functions' share of the faults of a kind."""
 
     function: str
@@ -93,7 +93,7 @@ class Measured:
     """By stage, then by `COUNTS`; stages in which no fault executed anything are omitted"""
     total: Mapping[str, Spread]
     """Lines: those that are new to the fault"""
-    parts: Sequence[Part]
+    parts: Sequence[FunctionShare]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Trace:
     dropped: Mapping[str, int]
     references: Sequence[Rows] = ()
     """Of the first faults of each workload, if they were asked for"""
-    steps: Sequence[Step] = ()
+    steps: Sequence[GuestStep] = ()
     """What the guest printed, steps ahead of the workloads and after them included"""
 
 
@@ -140,9 +140,9 @@ def workloads(layout: Layout) -> list[Workload]:
         LinuxError: the file is wrong.
     """
     path = layout.tests / "trace.toml"
-    told = read_toml(path)
+    document = read_toml(path)
     try:
-        return [Workload(**each) for each in told["workload"]]
+        return [Workload(**each) for each in document["workload"]]
     except (KeyError, TypeError) as error:
         raise LinuxError(
             f"{path}: {error}: a [[workload]] has name and step, and may have pages, before and after"
@@ -212,17 +212,17 @@ class Tracer:
             count = f"{len(wanted)} workload{'s' * (len(wanted) > 1)}"
             self.workshop.say(f"{setting.name}: tracing {count}; the guest says how far it is in {console}")
             steps = [*setting.before, *(step for each in wanted for step in each.steps), *setting.after]
-            said = run(machine, image.kernel, self.archive, steps, console)
-            problems = said.problems()
+            output = run(machine, image.kernel, self.archive, steps, console)
+            problems = output.problems()
             if problems:
                 raise LinuxError(f"{setting.name}: {'; '.join(problems)}; all is in {console}")
-            found = read(recorded, len(ALL_STAGES))
+            records = read(recorded, len(ALL_STAGES))
             rows = references.read(logged) if most else None
         ends = accumulate((len(each.steps) for each in wanted), initial=len(setting.before))
-        of_workloads = [said.steps[end + len(each.before)] for each, end in zip(wanted, ends, strict=False)]
-        result = evaluate(self.table, wanted, of_workloads, found)
+        of_workloads = [output.steps[end + len(each.before)] for each, end in zip(wanted, ends, strict=False)]
+        result = evaluate(self.table, wanted, of_workloads, records)
         parts = () if rows is None else [references.of_run(rows, number + 1) for number in range(len(wanted))]
-        return replace(result, references=parts, steps=said.steps)
+        return replace(result, references=parts, steps=output.steps)
 
 
 def measure(
@@ -249,7 +249,7 @@ def measure(
     return Tracer.from_workshop(workshop, levels).run(image, setting, wanted, most)
 
 
-def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[Step], records: Records) -> Trace:
+def evaluate(table: StageTable, wanted: Sequence[Workload], steps: Sequence[GuestStep], records: Records) -> Trace:
     """What records and console say together. The runs are the workloads in their order.
 
     Raises:
@@ -276,17 +276,17 @@ def _order(wanted: Sequence[Workload]) -> Any:
     return lambda each: (names.index(each.workload), -each.faults)
 
 
-def _check(workload: Workload, step: Step, faults: Sequence[Fault], rest: Rest) -> Check:
+def _check(workload: Workload, step: GuestStep, faults: Sequence[Fault], rest: Rest) -> Check:
     figures = [step.last(key) for key in ("faults", "ticks")]
     if not all(value and value.lstrip("-").isdecimal() for value in figures):
         raise LinuxError(f"{workload.step}: printed no faults and ticks as whole numbers")
-    told, ticks = (int(str(value)) for value in figures)
+    counted, ticks = (int(str(value)) for value in figures)
     instructions = sum(fault.instructions for fault in faults)
     interrupts = sum(fault.interrupt_instructions for fault in faults)
-    check = Check(workload.name, told, len(faults), ticks, instructions, interrupts, rest)
-    if check.traced_faults + rest.left_out != told:
+    check = Check(workload.name, counted, len(faults), ticks, instructions, interrupts, rest)
+    if check.traced_faults + rest.left_out != counted:
         raise LinuxError(
-            f"{workload.step}: the guest counts {told} faults, and the trace {check.traced_faults} and "
+            f"{workload.step}: the guest counts {counted} faults, and the trace {check.traced_faults} and "
             f"{rest.left_out} left out"
         )
     if abs(check.gap) > _LARGEST_GAP:
@@ -315,7 +315,7 @@ def _measured(
             so_far = parts.setdefault((group.function, group.stage), [0] * len(group.counts))
             parts[group.function, group.stage] = [a + b for a, b in zip(so_far, group.counts, strict=True)]
     listed = [
-        Part(name, ALL_STAGES[stage], {key: n / len(faults) for key, n in zip(COUNTS, counts, strict=False)})
+        FunctionShare(name, ALL_STAGES[stage], {key: n / len(faults) for key, n in zip(COUNTS, counts, strict=False)})
         for (name, stage), counts in parts.items()
     ]
     listed.sort(key=lambda part: -part.per_fault["instructions"])

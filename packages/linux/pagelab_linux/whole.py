@@ -106,8 +106,8 @@ def write(rows: Rows, output: Path, command: Sequence[str]) -> Path:
         "Kernel accesses are of page faults, interrupts and other tasks. Fetches and page walks are not recorded.",
     ]
     sizes = np.minimum(1 << accesses["shift"].astype(np.int64), 4096 - (addresses & np.uint64(4095)).astype(np.int64))
-    told = [{"position": position, "event": event} for position, _, event in events]
-    return references.write_trace(accesses, addresses, sizes, output, command, notes, told)
+    event_rows = [{"position": position, "event": event} for position, _, event in events]
+    return references.write_trace(accesses, addresses, sizes, output, command, notes, event_rows)
 
 
 def _mapping(addr: int, length: int, prot: int, flags: int, physical: int) -> Event:
@@ -193,8 +193,8 @@ def _faults(rows: Rows, position: Numbers, accesses: Rows) -> Faults:
     known: list[tuple[int, int]] = []
     groups, starts = np.unique(after, return_index=True)
     for group, members in zip(groups, np.split(np.arange(len(ends)), starts)[1:], strict=True):
-        found = _new_pages(accesses, of_user, int(group), new)[-len(members) :]
-        known += zip(members[len(members) - len(found) :], found, strict=True)
+        touched = _new_pages(accesses, of_user, int(group), new)[-len(members) :]
+        known += zip(members[len(members) - len(touched) :], touched, strict=True)
     index = np.array([member for member, _ in known], dtype=np.int64)
     access = np.array([access for _, access in known], dtype=np.int64)
     return Faults(access, begins[index], position[ends][index], len(ends) - len(known))
@@ -202,11 +202,11 @@ def _faults(rows: Rows, position: Numbers, accesses: Rows) -> Faults:
 
 def _new_pages(accesses: Rows, of_user: Numbers, at: int, new: NDArray[np.bool_]) -> list[int]:
     """The first new access to each page by the instruction of user code whose references begin there."""
-    found: dict[int, int] = {}
+    first_access: dict[int, int] = {}
     for number, access in enumerate(of_user[at:]):
         if number and accesses["gap"][access]:
             # The next instruction.
             break
         if new[access]:
-            found.setdefault(int(accesses["address"][access]) >> PAGE, int(access))
-    return list(found.values())
+            first_access.setdefault(int(accesses["address"][access]) >> PAGE, int(access))
+    return list(first_access.values())

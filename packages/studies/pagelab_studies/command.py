@@ -90,7 +90,7 @@ def command(
         )
     folder = output or Path(name)
     ensure_ending(folder, "a folder of results")
-    before = kept.asked_before(folder)
+    before = kept.earlier_request(folder)
     speed = estimate.pilot()
     if scale is None and before and (budget is None or kept.finished(folder)):
         scale = before.scale
@@ -109,7 +109,8 @@ def command(
                     "continues"
                 )
     store = kept.Kept(
-        folder, kept.Asked(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ()), str(programs or ""))
+        folder,
+        kept.StudyRequest(name, pagelab.__version__, kept.build(), scale, tuple(with_ or ()), str(programs or "")),
     )
     print(f"{reproduction.title}: windows at scale {scale:g}", file=sys.stderr)
     if store.count:
@@ -174,11 +175,11 @@ class _Lines(study.Watch):
     def goes_on(self, run: study.Run, accesses: int) -> None:
         self._left.goes_on(run, accesses)
 
-    def ended(self, run: study.Run, so_far: int, of: int) -> None:
+    def ended(self, run: study.Run, so_far: int, total: int) -> None:
         self._left.ended(run)
         took = estimate.duration(self._clock() - self._begun[run])
-        left = f"; about {estimate.duration(self._left.seconds)} left" if so_far < of else ""
-        _say(f"[{so_far}/{of}] {_name(run)}: {took}{left}")
+        left = f"; about {estimate.duration(self._left.seconds)} left" if so_far < total else ""
+        _say(f"[{so_far}/{total}] {_name(run)}: {took}{left}")
 
 
 def _name(run: study.Run) -> str:

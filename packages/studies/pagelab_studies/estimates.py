@@ -36,18 +36,18 @@ class Estimate:
     """Figures computed from these statistics."""
 
     def __init__(self, stats: Mapping[str, int], name: str = "") -> None:
-        of = {
+        model = {
             key: stats[f"{_prefix(name)}{key}"]
             for key in ("faults", "hits", "duration_ns", "parallelism_ppm", "before_ns", "after_ns", "cut")
         }
-        busy_ns = of["duration_ns"] * of["parallelism_ppm"] / 1e6
-        self.hit_rate = 100 * of["hits"] / of["faults"]
+        busy_ns = model["duration_ns"] * model["parallelism_ppm"] / 1e6
+        self.hit_rate = 100 * model["hits"] / model["faults"]
         """Per cent of the faults."""
-        self.faults_per_second = of["faults"] / of["duration_ns"] * 1e9
-        self.share = 100 * of["before_ns"] / busy_ns
+        self.faults_per_second = model["faults"] / model["duration_ns"] * 1e9
+        self.share = 100 * model["before_ns"] / busy_ns
         """Per cent of the program's time on its cores that faults take without the engine."""
-        self.share_after = 100 * of["after_ns"] / (busy_ns - of["before_ns"] + of["after_ns"])
+        self.share_after = 100 * model["after_ns"] / (busy_ns - model["before_ns"] + model["after_ns"])
         """The same with the engine, of the shorter time."""
-        self.cut = 100 * of["cut"] / of["faults"]
+        self.cut = 100 * model["cut"] / model["faults"]
         """Per cent of the faults whose latency, one number for all, reached beyond the next fault."""
-        self.speed_up = busy_ns / (busy_ns - of["before_ns"] + of["after_ns"])
+        self.speed_up = busy_ns / (busy_ns - model["before_ns"] + model["after_ns"])

@@ -79,26 +79,26 @@ _PLACED = {
 }
 
 
-def _unit(of: Measurement, name: str) -> int:
-    return of.stats[f"layer.native.fault_engine.{name}"]
+def _unit(measurement: Measurement, name: str) -> int:
+    return measurement.stats[f"layer.native.fault_engine.{name}"]
 
 
 def _microseconds(cycles: float) -> float:
     return cycles / GHZ / 1000
 
 
-def _kernel_miss(of: Measurement) -> float:
+def _kernel_miss(measurement: Measurement) -> float:
     """Mean latency of a major fault, in microseconds."""
-    return _microseconds(of.stats["fault.major.latency.cycles"] / of.stats["fault.major.count"])
+    return _microseconds(measurement.stats["fault.major.latency.cycles"] / measurement.stats["fault.major.count"])
 
 
-def _unit_miss(of: Measurement) -> float:
-    return _microseconds(_unit(of, "latency.cycles") / _unit(of, "mapped"))
+def _unit_miss(measurement: Measurement) -> float:
+    return _microseconds(_unit(measurement, "latency.cycles") / _unit(measurement, "mapped"))
 
 
-def _band(of: Callable[[str], float]) -> Interval:
+def _band(figure: Callable[[str], float]) -> Interval:
     """A figure at all factors, and at the measured costs."""
-    return Interval.of([of(word) for word in FACTORS], of("measured"))
+    return Interval.from_values([figure(word) for word in FACTORS], figure("measured"))
 
 
 def _gain(measured: Measurements, workload: str, label: str) -> Interval:
@@ -212,7 +212,7 @@ def _breakdown(kernel: Measurement, unit: Measurement, device: float, findings: 
         cells["unit", f"unit: {step}"] = _microseconds(_unit(unit, f"step.{step}.cycles") / _unit(unit, "mapped"))
     steps = sum(value for (system, _), value in cells.items() if system == "unit")
     cells["unit", "drive"] = _unit_miss(unit) - steps
-    findings.series.append(Series.of("Page miss", "Time of a miss, by stage", "µs", cells))
+    findings.series.append(Series.from_values("Page miss", "Time of a miss, by stage", "µs", cells))
 
 
 def _section_reads(measured: Measurements, findings: Findings) -> None:
@@ -297,12 +297,12 @@ def _section_refills(measured: Measurements, findings: Findings) -> None:
 
     cells = {(f"mix {mix}", "fewer"): fewer("measured", of_queue(mix, None)) for mix in KPOOLD_MIXES}
     cells |= {(f"mix c, {queue} free pages", "fewer"): fewer("with kpoold", of_queue("c", queue)) for queue in QUEUES}
-    band = Interval.of(cells.values())
+    band = Interval.from_values(cells.values())
     reason = "the slides print 44 to 78; how large the queue is they do not say: here from 64 pages to 4096"
     findings.comparisons.append(
         Comparison("Free pages", "YCSB", "synchronous refills fewer by", "%", 78, band.value, reason, band)
     )
-    findings.series.append(Series.of("Free pages", "Fewer synchronous refills with kpoold", "%", cells))
+    findings.series.append(Series.from_values("Free pages", "Fewer synchronous refills with kpoold", "%", cells))
     findings.claims.append(
         Claim(
             "Free pages",
@@ -325,7 +325,7 @@ def _section_reclaim(measured: Measurements, findings: Findings) -> None:
             cells[row, f"{system}: read"] = stats["layer.native.storage.reads.blocks"]
             cells[row, f"{system}: dropped"] = stats["reclaim.files.dropped"]
             cells[row, f"{system}: written"] = stats["reclaim.files.written"]
-    findings.series.append(Series.of("Reclaim", "Pages that came and left in the window", "pages", cells))
+    findings.series.append(Series.from_values("Reclaim", "Pages that came and left in the window", "pages", cells))
 
 
 REPRODUCTION = Reproduction(

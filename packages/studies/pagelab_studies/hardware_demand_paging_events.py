@@ -48,9 +48,9 @@ def section(measured: Measurements, findings: Findings) -> None:
         stats = run("measured", system).stats
         for event, names in EVENTS.items():
             cells[event, system] = 1000 * sum(stats[name] for name in names) / stats["accesses"]
-    findings.series.append(Series.of("Processor", "Events per 1000 accesses of YCSB-C", "events", cells))
+    findings.series.append(Series.from_values("Processor", "Events per 1000 accesses of YCSB-C", "events", cells))
     ipc = {("user IPC, estimate", system): _ipc(run("measured", system).stats) for system in SYSTEMS}
-    findings.series.append(Series.of("Processor", "Instructions per cycle of the program", "IPC", ipc))
+    findings.series.append(Series.from_values("Processor", "Instructions per cycle of the program", "IPC", ipc))
     reason = (
         "an estimate: instructions by the program's own cycles on an in-order core; the paper's is from a real core"
     )

@@ -45,7 +45,7 @@ def evaluate(measured: Measurements) -> Findings:
             beyond,
         ),
     )
-    graphs = ", ".join(f"{of.name} {of.footprint / 2**30:.1f} GiB" for of in GRAPHS)
+    graphs = ", ".join(f"{graph.name} {graph.footprint / 2**30:.1f} GiB" for graph in GRAPHS)
     findings.notes += [
         "A figure's interval is the 95 % confidence interval of its mean, over eight parts of its window, compared "
         "one by one. It says nothing about a run outside the window. Parts of Graph500's windows are not "

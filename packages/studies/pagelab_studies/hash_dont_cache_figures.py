@@ -71,15 +71,15 @@ def figure_6(measured: Measurements, findings: Findings) -> None:
         "DRAM references of a walk": _of_hashed(lambda _: per_walk("walk.refs.dram")),
     }
     units = ("cycles", "lines", "slots", "references to DRAM")
-    for (title, of), unit in zip(figures.items(), units, strict=True):
-        cells = {(MILC.name, name): _of_milc(measured, of, name) for name in of}
+    for (title, by_design), unit in zip(figures.items(), units, strict=True):
+        cells = {(MILC.name, name): _of_milc(measured, by_design, name) for name in by_design}
         findings.series.append(Series.within("Fig 6", title, unit, cells))
-        steps = [_fall(measured, of, *pair) for pair in itertools.pairwise(DESIGNS)]
+        steps = [_fall(measured, by_design, *pair) for pair in itertools.pairwise(DESIGNS)]
         detail = ", ".join(f"{name} {value.value:.3g}" for (_, name), value in cells.items())
         text = f"each optimisation lowers the {title}"
         findings.claims.append(Claim("Fig 6", text, all_hold(steps), detail, OF_MILC))
     _, lines, slots, dram = figures.values()
-    for text, of, before, after in (
+    for text, by_design, before, after in (
         (
             "open addressing at half the load: fewer references of a walk than chains, in lines",
             lines,
@@ -96,13 +96,13 @@ def figure_6(measured: Measurements, findings: Findings) -> None:
         ("compaction: fewer DRAM references than clustering", dram, "clustered", "compact"),
         ("compaction: fewer references of a walk than clustering", lines, "clustered", "compact"),
     ):
-        detail = " and ".join(f"{name} {_of_milc(measured, of, name).value:.3g}" for name in (before, after))
-        findings.claims.append(Claim("§4.3", text, _fall(measured, of, before, after), detail, OF_MILC))
+        detail = " and ".join(f"{name} {_of_milc(measured, by_design, name).value:.3g}" for name in (before, after))
+        findings.claims.append(Claim("§4.3", text, _fall(measured, by_design, before, after), detail, OF_MILC))
     _barr(measured, findings)
 
 
-def _of_hashed(of: Callable[[str], Callable[[Stats], float]]) -> dict[str, Callable[[Stats], float]]:
-    return {name: of(name) for name in DESIGNS}
+def _of_hashed(figure_for: Callable[[str], Callable[[Stats], float]]) -> dict[str, Callable[[Stats], float]]:
+    return {name: figure_for(name) for name in DESIGNS}
 
 
 def _slots(design: str) -> Callable[[Stats], float]:
@@ -115,14 +115,18 @@ def _slots(design: str) -> Callable[[Stats], float]:
     return (lambda stats: 1 + _OPEN_SLOTS * (lines(stats) - 1)) if design == "open" else lines
 
 
-def _of_milc(measured: Measurements, of: dict[str, Callable[[Stats], float]], design: str) -> Interval:
-    return of_designs(of[design], measured, MILC.name, "bare", (design, ""))
+def _of_milc(measured: Measurements, by_design: dict[str, Callable[[Stats], float]], design: str) -> Interval:
+    return of_designs(by_design[design], measured, MILC.name, "bare", (design, ""))
 
 
-def _fall(measured: Measurements, of: dict[str, Callable[[Stats], float]], before: str, after: str) -> bool | None:
+def _fall(
+    measured: Measurements, by_design: dict[str, Callable[[Stats], float]], before: str, after: str
+) -> bool | None:
     """Whether a figure falls from one design to the next."""
     designs = ((before, ""), (after, ""))
-    falls = of_designs(lambda one, other: of[before](one) - of[after](other), measured, MILC.name, "bare", *designs)
+    falls = of_designs(
+        lambda one, other: by_design[before](one) - by_design[after](other), measured, MILC.name, "bare", *designs
+    )
     return falls.above(0)
 
 
@@ -144,14 +148,17 @@ def _barr(measured: Measurements, findings: Findings) -> None:
 def figure_9(measured: Measurements, findings: Findings) -> None:
     cycles = per_walk("walk.cycles")
     windows = {cluster: _of_cluster(measured, cluster) for cluster in CLUSTERS}
-    cells = {(MILC.name, f"{cluster} pages"): over(cycles, [(one,) for one in of]) for cluster, of in windows.items()}
+    cells = {
+        (MILC.name, f"{cluster} pages"): over(cycles, [(one,) for one in members])
+        for cluster, members in windows.items()
+    }
     findings.series.append(Series.within("Fig 9", "cycles of a 2D walk by guest cluster", "cycles", cells))
     steps = [
         over(lambda before, after: cycles(before) - cycles(after), list(zip(*pair, strict=True)))
         for pair in itertools.pairwise(windows.values())
     ]
     falls = all_hold(fall.above(0) for fall in steps)
-    detail = ", ".join(f"{member} {of}" for (_, member), of in cells.items())
+    detail = ", ".join(f"{member} {value}" for (_, member), value in cells.items())
     text = "larger guest clusters lower the cycles of a 2D walk"
     findings.claims.append(Claim("Fig 9", text, falls, detail, OF_MILC))
 
@@ -169,16 +176,16 @@ def cycles_of_walks(measured: Measurements, findings: Findings) -> None:
     findings.series.append(Series.within("Walk cycles", "cycles of walks saved", "% of radix with MMU caches", cells))
     for kind in KINDS:
         for design, section in (("perfect", "§5.2"), ("hashed", "§5.3")):
-            of = [cells[name, f"{kind} {design}"] for name in _NAMES]
-            least = min(of, key=lambda one: one.low)
+            saved_here = [cells[name, f"{kind} {design}"] for name in _NAMES]
+            least = min(saved_here, key=lambda one: one.low)
             text = f"{design} ({kind}): fewer cycles of walks than radix tables with MMU caches, for every workload"
-            fewer = all_hold(one.above(0) for one in of)
+            fewer = all_hold(one.above(0) for one in saved_here)
             findings.claims.append(Claim(section, text, fewer, f"{least} % at least", rests_on(WALKS, *_NAMES)))
 
 
-def _saved_by(measured: Measurements, of: Callable[..., float]) -> dict[tuple[str, str], Interval]:
+def _saved_by(measured: Measurements, figure: Callable[..., float]) -> dict[tuple[str, str], Interval]:
     return {
-        (name, f"{kind} {design[0]}"): of_designs(of, measured, name, kind, RADIX, design)
+        (name, f"{kind} {design[0]}"): of_designs(figure, measured, name, kind, RADIX, design)
         for name in _NAMES
         for kind in KINDS
         for design in (PERFECT, HASHED)
@@ -195,10 +202,10 @@ def run_times(measured: Measurements, findings: Findings) -> None:
         cells = {key: value for key, value in gains.items() if key[1] in members}
         findings.series.append(Series.within(number, title, "% of radix with MMU caches", cells))
         more = [gains[name, members[1]].minus(gains[name, members[0]]) for name in _NAMES]
-        least = min(more, key=lambda of: of.low)
+        least = min(more, key=lambda one: one.low)
         text = f"{title}: more in a virtual machine than on bare metal"
         detail = f"the difference is {least} points at least"
-        holds = all_hold(of.above(0) for of in more)
+        holds = all_hold(one.above(0) for one in more)
         findings.claims.append(Claim(number, text, holds, detail, rests_on(CORE, *_NAMES)))
         for suite, label in ((GUPS, "GUPS"), (GRAPHS, "Graph500")):
             names = [workload.name for workload in suite]
@@ -206,13 +213,13 @@ def run_times(measured: Measurements, findings: Findings) -> None:
                 row = [gains[name, member] for name in names]
                 text = f"{title}: more with more memory ({label}, {kind})"
                 rises = all_hold(larger.minus(smaller).above(0) for smaller, larger in itertools.pairwise(row))
-                detail = ", ".join(f"{of} %" for of in row)
+                detail = ", ".join(f"{one} %" for one in row)
                 findings.claims.append(Claim(number, text, rises, detail, rests_on(CORE, *names)))
     _locality(gains, findings)
     columns = [f"{kind} {design}" for kind in KINDS for design in ("perfect", "hashed")]
     for name, printed in TABLE_4.items():
         for column, paper in zip(columns, printed, strict=True):
-            of = gains[name, column]
+            gain = gains[name, column]
             findings.comparisons.append(
                 Comparison(
                     "Table 4",
@@ -220,9 +227,9 @@ def run_times(measured: Measurements, findings: Findings) -> None:
                     f"change of run time, {column}",
                     "%",
                     float(paper),
-                    -of.value,
+                    -gain.value,
                     "other run-time model" + (", an analogue" if name.endswith("*") else ", a window"),
-                    interval=Interval(-of.high, -of.value, -of.low),
+                    interval=Interval(-gain.high, -gain.value, -gain.low),
                 )
             )
 
@@ -234,14 +241,14 @@ def _locality(gains: dict[tuple[str, str], Interval], findings: Findings) -> Non
         more = [
             gains[random.name, f"{kind} perfect"].minus(gains[graph.name, f"{kind} perfect"]) for random, graph in pairs
         ]
-        least = min(more, key=lambda of: of.low)
+        least = min(more, key=lambda one: one.low)
         text = (
             "perfect MMU caches save more run time where locality is lower: GUPS compared with Graph500 of similar "
             f"or smaller size ({kind})"
         )
         detail = f"{least} points more at least"
         rests = rests_on(CORE, *(graph.name for graph in GRAPHS))
-        findings.claims.append(Claim("§5.2", text, all_hold(of.above(0) for of in more), detail, rests))
+        findings.claims.append(Claim("§5.2", text, all_hold(one.above(0) for one in more), detail, rests))
 
 
 def perfect_or_hashed(measured: Measurements, findings: Findings) -> None:

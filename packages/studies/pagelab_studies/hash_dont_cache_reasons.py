@@ -64,8 +64,8 @@ def look_ups(measured: Measurements, findings: Findings) -> None:
     for name, kind in (*itertools.product((MCF.name, XALAN.name), KINDS), (CACTUS.name, "bare")):
         group = f"{name}, {kind}"
         for perfect, member in ((PERFECT, "2 cycles"), (FREE, "free")):
-            of = of_designs(walk_cycles_saved_beyond, measured, name, kind, RADIX, perfect, HASHED)
-            cells[group, member] = of
+            more_saved = of_designs(walk_cycles_saved_beyond, measured, name, kind, RADIX, perfect, HASHED)
+            cells[group, member] = more_saved
         paid, free = cells[group, "2 cycles"], cells[group, "free"]
         detail = f"hashed tables save {paid} % more of the walk cycles; {free} if the look-up were free"
         if name == CACTUS.name:
@@ -100,7 +100,7 @@ def loads(measured: Measurements, findings: Findings) -> None:
         ]
         text = f"{SWEPT.name}, {kind}: a lower load of the tables closes the gap to perfect MMU caches"
         detail = "perfect ones save " + ", ".join(f"{gaps[load, kind]} (load {load})" for load in halvings)
-        falls = all_hold(of.above(0) for of in lower)
+        falls = all_hold(one.above(0) for one in lower)
         findings.claims.append(Claim("§5.3", text, falls, f"{detail} % more of the walk cycles", LOOK_UP))
 
 
@@ -182,17 +182,21 @@ def references(measured: Measurements, findings: Findings) -> None:
     for kind, paper in _PAPERS_REFERENCES.items():
         rows = {workload.name: cells[workload.name, kind] for workload in kernels}
         rows = {"Graph500 and GUPS, mean": mean_of(list(rows.values())), **rows}
-        for item, of in rows.items():
+        for item, references_per_walk in rows.items():
             quantity = f"references of a hashed walk, {kind}"
             reason = _why(item, kind, cells)
-            findings.comparisons.append(Comparison("§5.3", item, quantity, "", paper, of.value, reason, interval=of))
+            findings.comparisons.append(
+                Comparison(
+                    "§5.3", item, quantity, "", paper, references_per_walk.value, reason, interval=references_per_walk
+                )
+            )
     sizes = [cells[workload.name, "bare"] for workload in GUPS]
-    same = all_hold(of.minus(sizes[0]).within(-_PRINTED, _PRINTED) for of in sizes[1:])
+    same = all_hold(one.minus(sizes[0]).within(-_PRINTED, _PRINTED) for one in sizes[1:])
     text = (
         f"GUPS: hashed walks take the same number of references at any size of memory (within {_PRINTED}, the "
         "precision of the printed figure)"
     )
-    detail = ", ".join(f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})" for of in sizes)
+    detail = ", ".join(f"{one.value:.4f} ({one.low:.4f} to {one.high:.4f})" for one in sizes)
     findings.claims.append(Claim("§5.3", text, same, detail, COUNTED))
     for system, limit in (("perfect", 1.0), ("nested perfect", 3.0)):
         worst = max(measured[workload.name, system].per_walk("walk.refs") for workload in SUITE)
@@ -205,17 +209,17 @@ def references(measured: Measurements, findings: Findings) -> None:
     ):
         systems = (*BARE, *NESTED)
         figures = {
-            (workload.name, of): figure(per_walk(statistic), measured[workload.name, of])
+            (workload.name, system_name): figure(per_walk(statistic), measured[workload.name, system_name])
             for workload in SUITE
-            for of in systems
+            for system_name in systems
         }
         findings.series.append(Series.within("Walks", f"{title}, with one hash function", unit, figures))
 
 
-def mean_of(of: list[Interval]) -> Interval:
+def mean_of(figures: list[Interval]) -> Interval:
     """The mean of independent figures."""
-    value = sum(one.value for one in of) / len(of)
-    margin = sum((one.high - one.value) ** 2 for one in of) ** 0.5 / len(of)
+    value = sum(one.value for one in figures) / len(figures)
+    margin = sum((one.high - one.value) ** 2 for one in figures) ** 0.5 / len(figures)
     return Interval(value - margin, value, value + margin)
 
 
@@ -248,12 +252,12 @@ def order_of_insertion(measured: Measurements, findings: Findings) -> None:
     for name in sorted((*GRAPH_LOADS, USUAL_LOAD), key=lambda name: {**GRAPH_LOADS, USUAL_LOAD: 1 / 8}[name]):
         window = measured[graph, *at_load(name)]
         load = load_of(window.stats)
-        of = figure(_REFERENCES, window)
+        references_here = figure(_REFERENCES, window)
         mean, last = all_pages(load), last_pages(load)
-        cells[f"load {name}", "measured"] = of
+        cells[f"load {name}", "measured"] = references_here
         cells[f"load {name}", "theory, mean of all pages"] = Interval(mean, mean, mean)
         cells[f"load {name}", "theory, pages inserted last"] = Interval(last, last, last)
-        nearer.append(abs(of.value - last) < abs(of.value - mean))
+        nearer.append(abs(references_here.value - last) < abs(references_here.value - mean))
     title = f"{graph}: references of a hashed walk, by load"
     findings.series.append(Series.within("§5.3", title, "references", cells))
     start = f"{graph} walks mostly for vertices' parents, which are touched last, so their slots are inserted last. "
@@ -282,9 +286,9 @@ def beyond(measured: Measurements, findings: Findings) -> None:
     gains: dict[tuple[str, str], Interval] = {}
     for name in names:
         for system, (_, base) in BEYOND.items():
-            of = measured[name, system]
-            waited[name, system] = figure(_waited_for, of)
-            gains[name, system] = figure(saved, measured[name, base], of)
+            window = measured[name, system]
+            waited[name, system] = figure(_waited_for, window)
+            gains[name, system] = figure(saved, measured[name, base], window)
     title = "references of walks that the program waits for"
     findings.series.append(Series.within("Beyond the paper", title, "per access", waited))
     findings.series.append(Series.within("Beyond the paper", "run time saved", "% of radix", gains))

@@ -155,9 +155,9 @@ def cost(run: Run) -> Cost:
     kind = run.system if run.system in _KINDS else "nested" if run.system.startswith("nested") else "bare"
     if run.system in DESIGNS:
         kind = "hashed"
-    window, warm_up = (of[_KINDS.index(kind)] for of in COSTS[run.workload])
+    window, warm_up = (pair[_KINDS.index(kind)] for pair in COSTS[run.workload])
     # What settles caches costs what the window does.
-    return Cost(window, warm_up, run.settle * (window - warm_up))
+    return Cost(window, warm_up, run.settling_accesses * (window - warm_up))
 
 
 def drawn(number: int, label: str = "") -> str:
@@ -168,7 +168,7 @@ def drawn(number: int, label: str = "") -> str:
 def hash_functions(workload: str, system: str, label: str) -> int:
     """How many hash functions are drawn for a workload on a system, with that label."""
     swept = label.startswith("load") and workload == SWEPT.name
-    few = not label and workload in [of.name for of in DRAWN.get(system, ())]
+    few = not label and workload in [graph.name for graph in DRAWN.get(system, ())]
     of_milc = workload == MILC.name and system != "radix"
     return HASH_SEEDS if swept or few or of_milc else 1
 
@@ -219,7 +219,7 @@ def window_of(
         (*_table_settings(preset, workload.footprint, load, scattered), *more),
         label,
         beyond,
-        settle=SETTLE,
+        settling_accesses=SETTLE,
     )
 
 

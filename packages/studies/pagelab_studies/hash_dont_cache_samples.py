@@ -34,7 +34,7 @@ _DRIFT = (
 
 def rests_on(what: str, *workloads: str) -> str:
     """What a verdict rests on, with what must be known of these workloads."""
-    names = [of.name for of in GRAPHS]
+    names = [graph.name for graph in GRAPHS]
     drifting = [_DRIFT] if any(name in names for name in workloads) else []
     analogues = [_ANALOGUES] if any(name.endswith("*") for name in workloads) else []
     return "; ".join((what, *analogues, *drifting))
@@ -45,10 +45,10 @@ def at_load(name: str) -> Design:
 
 
 def of_designs(
-    of: Callable[..., float], measured: Measurements, workload: str, kind: str, *designs: Design
+    quantity: Callable[..., float], measured: Measurements, workload: str, kind: str, *designs: Design
 ) -> Interval:
     """A figure of designs on bare metal or in a virtual machine, over hash functions or placements of frames."""
-    return over(of, samples(measured, workload, kind, *designs))
+    return over(quantity, samples(measured, workload, kind, *designs))
 
 
 def samples(measured: Measurements, workload: str, kind: str, *designs: Design) -> list[tuple[Measurement, ...]]:
@@ -58,19 +58,19 @@ def samples(measured: Measurements, workload: str, kind: str, *designs: Design) 
         # Frames are given in the order of first touch, which depends on what walks read: a placement is one sample.
         labels = [f"placement {number + 1}" for number in range(PLACEMENTS)]
         return [tuple(measured[workload, system, label] for system, _ in systems) for label in labels]
-    functions = {of: hash_functions(workload, *of) for of in systems}
+    functions = {design: hash_functions(workload, *design) for design in systems}
     return [
         tuple(measured[workload, system, drawn(number % functions[system, label], label)] for system, label in systems)
         for number in range(max(functions.values()))
     ]
 
 
-def over(of: Callable[..., float], windows: Sequence[tuple[Measurement, ...]]) -> Interval:
+def over(quantity: Callable[..., float], windows: Sequence[tuple[Measurement, ...]]) -> Interval:
     """The mean of a figure over samples: its 95 % interval by their spread, wider by what the windows leave open.
 
     The two margins are added, so an interval may be wider than need be, never narrower.
     """
-    each = [figure(of, *sample) for sample in windows]
+    each = [figure(quantity, *sample) for sample in windows]
     if len(each) == 1:
         return each[0]
     across = mean([one.value for one in each])

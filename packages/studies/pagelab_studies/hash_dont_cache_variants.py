@@ -101,8 +101,8 @@ def _runs() -> Iterator[Run]:
 
 def _whole(workload: Workload, system: str) -> Run:
     """From the first access on, with the kernel's page faults."""
-    of = window_of(workload, system, BARE[system])
-    return Run(of.workload, of.spec, of.system, of.preset, of.accesses, 0, of.settings, FIRST_TOUCHES)
+    run = window_of(workload, system, BARE[system])
+    return Run(run.workload, run.spec, run.system, run.preset, run.accesses, 0, run.settings, FIRST_TOUCHES)
 
 
 def _exits(design: str, seed: int) -> Run:
@@ -143,14 +143,16 @@ def _controls(measured: Measurements, findings: Findings) -> None:
         for system in (f"{prefix}perfect", f"{prefix}hashed")
     }
     findings.series.append(Series.within("§5.2", "run time saved where the TLBs hardly miss", "%", cells))
-    least, most = min(of.low for of in cells.values()), max(of.high for of in cells.values())
-    unchanged = all_hold(of.within(-1, 1) for of in cells.values())
+    least, most = min(one.low for one in cells.values()), max(one.high for one in cells.values())
+    unchanged = all_hold(one.within(-1, 1) for one in cells.values())
     text = "programs that hardly miss the TLBs gain or lose less than 1 % by perfect MMU caches or hashed tables"
     findings.claims.append(Claim("§5.2", text, unchanged, f"{least:.2f} to {most:.2f} %", _CONTROLLED))
 
 
-def _difference(of: Callable[[Mapping[str, int]], float]) -> Callable[[Mapping[str, int], Mapping[str, int]], float]:
-    return lambda before, after: of(before) - of(after)
+def _difference(
+    quantity: Callable[[Mapping[str, int]], float],
+) -> Callable[[Mapping[str, int], Mapping[str, int]], float]:
+    return lambda before, after: quantity(before) - quantity(after)
 
 
 def _optimisations(measured: Measurements, findings: Findings) -> None:
@@ -159,9 +161,9 @@ def _optimisations(measured: Measurements, findings: Findings) -> None:
         ("references of a walk, in lines", "walk.refs", "lines"),
         ("DRAM references of a walk", "walk.refs.dram", "references to DRAM"),
     ):
-        of = per_walk(statistic)
+        quantity = per_walk(statistic)
         cells = {
-            (workload.name, design): figure(of, measured[workload.name, design])
+            (workload.name, design): figure(quantity, measured[workload.name, design])
             for workload in FURTHER
             for design in DESIGNS
         }
@@ -170,7 +172,7 @@ def _optimisations(measured: Measurements, findings: Findings) -> None:
             continue
         for workload in FURTHER:
             windows = [measured[workload.name, design] for design in DESIGNS]
-            falls = [figure(_difference(of), *pair).above(0) for pair in itertools.pairwise(windows)]
+            falls = [figure(_difference(quantity), *pair).above(0) for pair in itertools.pairwise(windows)]
             detail = ", ".join(f"{design} {cells[workload.name, design].value:.3g}" for design in DESIGNS)
             text = f"each optimisation lowers the {title} ({workload.name})"
             based = rests_on("the window of one analogue, one hash function", workload.name)
@@ -182,9 +184,9 @@ def _linear_model(measured: Measurements, findings: Findings) -> None:
     cells: dict[tuple[str, str], float] = {}
     errors: dict[str, list[float]] = {}
     for workload, core in itertools.product(MODELLED, CORES):
-        of = {system: measured[workload.name, system, core].stats for system in MODEL_SYSTEMS}
-        time = {system: program_time(stats) for system, stats in of.items()}
-        walks = {system: stats["walk.cycles"] / stats["accesses"] for system, stats in of.items()}
+        stats_by_system = {system: measured[workload.name, system, core].stats for system in MODEL_SYSTEMS}
+        time = {system: program_time(stats) for system, stats in stats_by_system.items()}
+        walks = {system: stats["walk.cycles"] / stats["accesses"] for system, stats in stats_by_system.items()}
         slope = (time["radix"] - time["2M"]) / (walks["radix"] - walks["2M"])
         for system in ("perfect", "hashed"):
             simulated = 100 * (1 - time[system] / time["radix"])
@@ -194,9 +196,9 @@ def _linear_model(measured: Measurements, findings: Findings) -> None:
                 (f"{workload.name}, {core}, {system}", "by the model"): modelled,
             }
             errors.setdefault(core, []).append(modelled - simulated)
-    findings.series.append(Series.of("§5.1", "run time saved: simulated, and by the linear model", "%", cells))
+    findings.series.append(Series.from_values("§5.1", "run time saved: simulated, and by the linear model", "%", cells))
     for core, of_core in errors.items():
-        interval = Interval.of(of_core)
+        interval = Interval.from_values(of_core)
         detail = f"{interval.low:.1f} to {interval.high:.1f} points of run time"
         text = f"the linear model is within 1 point of the simulated saving ({core} core)"
         findings.claims.append(Claim("§5.1", text, interval.within(-1, 1), detail, _LINEAR))
@@ -211,7 +213,7 @@ def _kernel_misses(measured: Measurements, findings: Findings) -> None:
             kernel = stats["walk.kernel.cycles"]
             cells[f"{workload.name}, {system}", "kernel"] = 100 * kernel / (programs + kernel)
     title = "walks for the kernel's own accesses, of the cycles of all walks, first touches included"
-    findings.series.append(Series.of("§5.1", title, "%", cells))
+    findings.series.append(Series.from_values("§5.1", title, "%", cells))
     detail = f"{max(cells.values()):.2f} % at most"
     text = "TLB misses of the kernel are negligible: below 1 % of the cycles of walks"
     rests = "the simulated kernel's accesses, through a direct map with large pages; two analogues"
@@ -225,15 +227,15 @@ def _deleted(measured: Measurements, findings: Findings) -> None:
     cells: dict[tuple[str, str], Interval] = {}
     scans: dict[tuple[str, str], float] = {}
     for design in _EXIT_SYSTEMS:
-        of = list(measured.seeds(EXITS, design).values())
-        for number in range(len(of[0].parts)):
-            values = [searches(one.parts[number]) for one in of]
-            cells[f"part {number + 1}", design] = Interval.of(values, sum(values) / len(values))
-        rise = Interval.of([searches(one.parts[-1]) - searches(one.parts[0]) for one in of])
+        runs = list(measured.seeds(EXITS, design).values())
+        for number in range(len(runs[0].parts)):
+            values = [searches(one.parts[number]) for one in runs]
+            cells[f"part {number + 1}", design] = Interval.from_values(values, sum(values) / len(values))
+        rise = Interval.from_values([searches(one.parts[-1]) - searches(one.parts[0]) for one in runs])
         text = f"slots of ended processes lengthen searches ({design})"
         detail = f"references of a search for a page that is not mapped: {rise} more in the last part than in the first"
         findings.claims.append(Claim("§5.4", text, rise.above(0), detail, _MANY))
-        for one in of:
+        for one in runs:
             key = "layer.native.page_table"
             per_exit = one.stats[f"{key}.scan.cycles"] / max(one.stats["arrivals.count"], 1)
             scans[f"{design}, seed {one.run.seed}", "cycles of scans per process"] = per_exit
@@ -241,7 +243,9 @@ def _deleted(measured: Measurements, findings: Findings) -> None:
     findings.series.append(
         Series.within("§5.4", "references of a search for a page that is not mapped", "lines", cells)
     )
-    findings.series.append(Series.of("§5.4", "scans after exits, one per 32 processes", "cycles, slots", scans))
+    findings.series.append(
+        Series.from_values("§5.4", "scans after exits, one per 32 processes", "cycles, slots", scans)
+    )
 
 
 REPRODUCTION = Reproduction(

@@ -20,7 +20,7 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, values: Iterable[float], value: float | None = None) -> "Interval":
+    def from_values(cls, values: Iterable[float], value: float | None = None) -> "Interval":
         """From the lowest to the highest of some values; the figure is `value`, by default the middle."""
         known = sorted(values)
         middle = (known[0] + known[-1]) / 2
@@ -30,13 +30,13 @@ class Interval:
     def around(cls, value: float, intervals: Iterable["Interval"]) -> "Interval":
         """A figure that may lie anywhere in some intervals, such as one for each set of costs."""
         known = list(intervals)
-        return cls(min(of.low for of in known), value, max(of.high for of in known))
+        return cls(min(one.low for one in known), value, max(one.high for one in known))
 
     @classmethod
     def mean(cls, intervals: Iterable["Interval"]) -> "Interval":
         """The mean of figures that are all low or all high at the same time."""
         known = list(intervals)
-        return cls(*(sum(getattr(of, name) for of in known) / len(known) for name in ("low", "value", "high")))
+        return cls(*(sum(getattr(one, name) for one in known) / len(known) for name in ("low", "value", "high")))
 
     def minus(self, other: "Interval") -> "Interval":
         return Interval(self.low - other.high, self.value - other.value, self.high - other.low)

@@ -25,7 +25,7 @@ def build() -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudyRequest:
     """Everything that determines the figures of a study."""
 
     reproduction: str
@@ -38,7 +38,7 @@ class Asked:
     programs: str = ""
     """Folder of recordings; empty if there is none."""
 
-    def differences(self, other: "Asked") -> str:
+    def differences(self, other: "StudyRequest") -> str:
         mine, others = asdict(self), asdict(other)
 
         def show(value: object) -> str:
@@ -52,7 +52,7 @@ class Asked:
 class Kept:
     """The finished runs of a folder."""
 
-    def __init__(self, folder: Path, asked: Asked) -> None:
+    def __init__(self, folder: Path, asked: StudyRequest) -> None:
         """Opens or begins a folder.
 
         Raises:
@@ -60,7 +60,7 @@ class Kept:
             OSError: it cannot be written to.
         """
         self._runs = folder / _RUNS
-        before = asked_before(folder)
+        before = earlier_request(folder)
         if before is None:
             if folder.is_dir() and any(folder.iterdir()):
                 raise pagelab.UsageError(f"{folder} holds other files: choose an empty or a new folder with --output")
@@ -120,7 +120,7 @@ def finished(folder: Path) -> int:
     return len(list(runs.iterdir())) if runs.is_dir() else 0
 
 
-def asked_before(folder: Path) -> Asked | None:
+def earlier_request(folder: Path) -> StudyRequest | None:
     """The request of the study in a folder; none if there is no study.
 
     Raises:
@@ -129,7 +129,7 @@ def asked_before(folder: Path) -> Asked | None:
     path = folder / _STUDY
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        return Asked(
+        return StudyRequest(
             reproduction=document["reproduction"],
             version=document["version"],
             build=document["build"],

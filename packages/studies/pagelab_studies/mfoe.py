@@ -136,18 +136,18 @@ def _rates() -> list[Run]:
     return made
 
 
-def _engine(of: Measurement, name: str) -> int:
-    return of.stats[f"layer.native.fault_engine.{name}"]
+def _engine(measurement: Measurement, name: str) -> int:
+    return measurement.stats[f"layer.native.fault_engine.{name}"]
 
 
-def _hit_rate(of: Measurement) -> float:
-    hits = _engine(of, "hits")
-    return 100 * hits / (hits + _engine(of, "misses"))
+def _hit_rate(measurement: Measurement) -> float:
+    hits = _engine(measurement, "hits")
+    return 100 * hits / (hits + _engine(measurement, "misses"))
 
 
-def _handling(of: Measurement) -> float:
+def _handling(measurement: Measurement) -> float:
     """Cycles per fault of the kernel's, without the exception, the look-up of the VMA and the way back."""
-    return of.stats["fault.handling.cycles"] / of.stats["fault.minor.count"]
+    return measurement.stats["fault.handling.cycles"] / measurement.stats["fault.minor.count"]
 
 
 def evaluate(measured: Measurements) -> Findings:
@@ -166,18 +166,18 @@ def evaluate(measured: Measurements) -> Findings:
 
 def _section_latency(measured: Measurements, findings: Findings) -> None:
     """With as much other data for both sides of each ratio; the figure is that without any."""
-    of = {system: {label: measured[TOUCH, system, f"{label} between"] for label in BETWEEN} for system in SYSTEMS}
-    hits = {label: _engine(run, "mapped.cycles") / _engine(run, "hits") for label, run in of["engine"].items()}
-    kernel = {label: _handling(run) for label, run in of["kernel"].items()}
-    software = {label: _handling(run) for label, run in of["software"].items()}
+    runs = {system: {label: measured[TOUCH, system, f"{label} between"] for label in BETWEEN} for system in SYSTEMS}
+    hits = {label: _engine(run, "mapped.cycles") / _engine(run, "hits") for label, run in runs["engine"].items()}
+    kernel = {label: _handling(run) for label, run in runs["kernel"].items()}
+    software = {label: _handling(run) for label, run in runs["software"].items()}
     crowded = measured[TOUCH, "engine", f"1 threads, {FREQUENT} instructions"]
     miss = _engine(crowded, "refused.cycles") / _engine(crowded, "misses")
 
     def spread(values: Mapping[str, float]) -> Interval:
-        return Interval.of(values.values(), values["0"])
+        return Interval.from_values(values.values(), values["0"])
 
-    deviation = {label: _engine(run, "mapped.deviation") / 100 for label, run in of["engine"].items()}
-    tail = {label: float(_engine(run, "mapped.p95")) for label, run in of["engine"].items()}
+    deviation = {label: _engine(run, "mapped.deviation") / 100 for label, run in runs["engine"].items()}
+    tail = {label: float(_engine(run, "mapped.p95")) for label, run in runs["engine"].items()}
     over = "without other data, and with 4 to 256 KiB of it read between faults; the paper does not say how much"
     rows: tuple[tuple[str, float, Interval, str], ...] = (
         ("hit, mean", 36, spread(hits), over),
@@ -211,9 +211,9 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
         findings.comparisons.append(
             Comparison("§5.2", form, quantity, "times", paper, gain.value, reason, interval=gain)
         )
-    _percentiles(of, findings)
+    _percentiles(runs, findings)
     cells = {(label, "engine"): value for label, value in hits.items()}
-    findings.series.append(Series.of("§5.2.1", "Mean of a hit, by other data between faults", "cycles", cells))
+    findings.series.append(Series.from_values("§5.2.1", "Mean of a hit, by other data between faults", "cycles", cells))
     by_walker = spread({label: software[label] / hits[label] for label in BETWEEN})
     for text, gain in (
         ("the software form is faster than the kernel", gains["software"]),
@@ -235,27 +235,29 @@ LATENCY = {
 """The statistics of each way to serve a fault."""
 
 
-def _percentiles(of: Mapping[str, Mapping[str, Measurement]], findings: Findings) -> None:
+def _percentiles(runs: Mapping[str, Mapping[str, Measurement]], findings: Findings) -> None:
     """Tails of the kernel's, the software form's and the walker's faults."""
-    found = {
-        (system, percentile): {label: float(run.stats[f"{name}.{percentile}"]) for label, run in of[system].items()}
+    percentiles = {
+        (system, percentile): {label: float(run.stats[f"{name}.{percentile}"]) for label, run in runs[system].items()}
         for system, name in LATENCY.items()
         for percentile in PERCENTILES
     }
     cells = {
-        (text, system): Interval.of(found[system, percentile].values(), found[system, percentile]["0"])
+        (text, system): Interval.from_values(
+            percentiles[system, percentile].values(), percentiles[system, percentile]["0"]
+        )
         for percentile, text in PERCENTILES.items()
         for system in LATENCY
     }
     title = "Faults that take at most so many cycles: kernel and software form from exception to return"
     findings.series.append(Series.within("§5.2.1", title, "cycles", cells))
-    kernel = found["kernel", "p95"]
+    kernel = percentiles["kernel", "p95"]
     for form, paper, reason in (
         ("engine", 6432 / 125, "the paper's kernel was a real processor's, its engine gem5's"),
         ("software", 1.82, "the paper's is a system call; this one is in the fault handler"),
     ):
-        ratios = {label: kernel[label] / found[form, "p95"][label] for label in BETWEEN}
-        ours = Interval.of(ratios.values(), ratios["0"])
+        ratios = {label: kernel[label] / percentiles[form, "p95"][label] for label in BETWEEN}
+        ours = Interval.from_values(ratios.values(), ratios["0"])
         quantity = "kernel's 95th percentile by its own"
         item = "hardware" if form == "engine" else form
         findings.comparisons.append(
@@ -272,7 +274,9 @@ def _section_threads(measured: Measurements, findings: Findings) -> None:
         for gap in INTERVALS:
             run = measured[TOUCH, "engine", f"{threads} threads, {gap} instructions"]
             cells[f"{threads} threads", str(gap)] = _hit_rate(run)
-    findings.series.append(Series.of("Fig 9b", "Hit rate, by instructions between a thread's faults", "%", cells))
+    findings.series.append(
+        Series.from_values("Fig 9b", "Hit rate, by instructions between a thread's faults", "%", cells)
+    )
     one = measured[TOUCH, "engine", f"1 threads, {INTERVAL} instructions"]
     apart = one.stats["elapsed_cycles"] / (_engine(one, "hits") + _engine(one, "misses"))
     findings.comparisons.append(
@@ -325,10 +329,10 @@ def _estimates(program: Program, burst: int) -> dict[tuple[int, int], mfoe_figur
         sweep={"ring_entries": mfoe_figure_10.RINGS, "period_us": mfoe_figure_10.PERIODS_US},
     )
     return {
-        (int(of.sweep["ring_entries"]), int(of.sweep["period_us"])): mfoe_figure_10.Sample.from_speed_up(
-            100 * of.hit_rate, of.speed_up
+        (int(estimate.sweep["ring_entries"]), int(estimate.sweep["period_us"])): mfoe_figure_10.Sample.from_speed_up(
+            100 * estimate.hit_rate, estimate.speed_up
         )
-        for of in answer.estimates
+        for estimate in answer.estimates
     }
 
 
@@ -348,7 +352,7 @@ def _section_rates(_: Measurements, findings: Findings) -> None:
         for ring in mfoe_figure_10.RINGS
         for period in mfoe_figure_10.PERIODS_US
     }
-    findings.series.append(Series.of("Fig 10a", "Hit rate at radix's rate, by ring and period", "%", cells))
+    findings.series.append(Series.from_values("Fig 10a", "Hit rate at radix's rate, by ring and period", "%", cells))
     mfoe_figure_10.add(findings, samples, "fault processes", _PROCESS)
 
 

@@ -21,35 +21,35 @@ def elapsed_speed_up(kernel: Measurement, engine: Measurement) -> float:
 
 def add_processes(findings: Findings, speed_ups: Sequence[Mapping[str, float]]) -> None:
     """Fault processes at the paper's rates: speed-ups of all programs for each kind of process, the usual first."""
-    means = [statistics.geometric_mean(of.values()) for of in speed_ups]
+    means = [statistics.geometric_mean(by_program.values()) for by_program in speed_ups]
     remark = "value: by chance; brackets: those and bursts, with either latency of a fault"
-    _add(findings, "fault process at the paper's rate", Interval.of(means, means[0]), remark)
+    _add(findings, "fault process at the paper's rate", Interval.from_values(means, means[0]), remark)
 
 
 def add_programs(findings: Findings, ways: Mapping[str, Mapping[str, float]]) -> None:
     """Programs of the same kinds: speed-ups by program, for each way of measuring them."""
-    for way, speed_ups in ways.items():
-        logarithms = mean([math.log(of) for of in speed_ups.values()])
-        interval = Interval(*(math.exp(of) for of in (logarithms.low, logarithms.value, logarithms.high)))
+    for method, speed_ups in ways.items():
+        logarithms = mean([math.log(one) for one in speed_ups.values()])
+        interval = Interval(*(math.exp(bound) for bound in (logarithms.low, logarithms.value, logarithms.high)))
         remark = f"{len(speed_ups)} smaller programs of the same kinds; brackets: the 95 % interval of their mean"
-        if way == WAITING:
+        if method == WAITING:
             remark += "; a core that waits for each line of a page that was zeroed elsewhere"
-        _add(findings, way, interval, remark)
+        _add(findings, method, interval, remark)
 
 
-def _add(findings: Findings, way: str, speed_up: Interval, remark: str) -> None:
+def _add(findings: Findings, method: str, speed_up: Interval, remark: str) -> None:
     findings.comparisons.append(
         Comparison(
-            "Table 5", "geometric mean", f"speed-up, {way}", "times", MEAN_SPEED_UP, speed_up.value, remark, speed_up
+            "Table 5", "geometric mean", f"speed-up, {method}", "times", MEAN_SPEED_UP, speed_up.value, remark, speed_up
         )
     )
-    gain = Interval(*(100 * (of - 1) for of in (speed_up.low, speed_up.value, speed_up.high)))
+    gain = Interval(*(100 * (factor - 1) for factor in (speed_up.low, speed_up.value, speed_up.high)))
     paper = 100 * (MEAN_SPEED_UP - 1)
     detail = f"{gain} %"
     for text, holds in (
-        (f"programs are faster on average ({way})", gain.above(0)),
+        (f"programs are faster on average ({method})", gain.above(0)),
         (
-            f"programs are {paper:.1f} % faster on average, within a factor of {FACTOR} ({way})",
+            f"programs are {paper:.1f} % faster on average, within a factor of {FACTOR} ({method})",
             gain.within(paper / FACTOR, paper * FACTOR),
         ),
     ):

@@ -38,15 +38,17 @@ Samples = Mapping[tuple[str, int, int], Sequence[Sample]]
 
 def add(findings: Findings, samples: Samples, faults: str, rests_on: str) -> None:
     """Adds tables, comparisons and claims. `faults` names the sources of the faults."""
-    for figure, title, of in (("Fig 10a", "Hit rate", _hit_rate), ("Fig 10b", "Gain", _gain)):
+    for figure, title, quantity in (("Fig 10a", "Hit rate", _hit_rate), ("Fig 10b", "Gain", _gain)):
         cells = {
-            (f"{program}, {ring} frames", f"{period / 1000:g} ms"): Interval.of(map(of, known), of(known[0]))
+            (f"{program}, {ring} frames", f"{period / 1000:g} ms"): Interval.from_values(
+                map(quantity, known), quantity(known[0])
+            )
             for (program, ring, period), known in samples.items()
         }
         findings.series.append(Series.within(figure, f"{title} by width and interval, {faults}", "%", cells))
     findings.claims += _claims(samples, faults, rests_on)
     rises = _rises_of(samples, "Splash2X-radix", RINGS[0], RINGS[-1])
-    gains = Interval.of(rises, rises[0])
+    gains = Interval.from_values(rises, rises[0])
     findings.comparisons.append(
         Comparison(
             "§5.3",
@@ -91,10 +93,10 @@ def _claims(samples: Samples, faults: str, rests_on: str) -> list[Claim]:
     ]
     claims = []
     for text, rows in (("rises with the width of the tables", wider), ("falls with the refresh interval", more_often)):
-        for figure, what, of in (("Fig 10a", "the hit rate", _hit_rate), ("Fig 10b", "the gain", _gain)):
-            ends = [of(row[-1]) - of(row[0]) for row in rows]
+        for figure, what, quantity in (("Fig 10a", "the hit rate", _hit_rate), ("Fig 10b", "the gain", _gain)):
+            ends = [quantity(row[-1]) - quantity(row[0]) for row in rows]
             detail = f"{len(rows)} rows; from end to end {min(ends):.1f} to {max(ends):.1f} points"
-            holds = all(_rises([of(sample) for sample in row], row[0].hit_rate) for row in rows)
+            holds = all(_rises([quantity(sample) for sample in row], row[0].hit_rate) for row in rows)
             claims.append(Claim(figure, f"{what} {text} ({faults})", holds, detail, rests_on))
     longest = [sample.gain for (_, _, period), known in samples.items() if period == PERIODS_US[-1] for sample in known]
     detail = f"{len(longest)} estimates, gains of {min(longest):.2f} to {max(longest):.2f} %"
@@ -106,11 +108,11 @@ def _claims(samples: Samples, faults: str, rests_on: str) -> list[Claim]:
 def add_faas(findings: Findings, samples: Samples, faults: str, rests_on: str) -> None:
     """The statement on FaaS, which says something only of faults that come as in each program."""
     last = {name: _rises_of(samples, name, RINGS[-2], RINGS[-1]) for name in PROGRAMS}
-    detail = ", ".join(f"{name} {Interval.of(of, of[0])} points" for name, of in last.items())
+    detail = ", ".join(f"{name} {Interval.from_values(rises, rises[0])} points" for name, rises in last.items())
     # Processes of the same kind are compared.
     ahead = all_hold(
-        Interval.of([a - b for a, b in zip(last["FaaS"], of, strict=True)]).above(0)
-        for name, of in last.items()
+        Interval.from_values([a - b for a, b in zip(last["FaaS"], rises, strict=True)]).above(0)
+        for name, rises in last.items()
         if name != "FaaS"
     )
     text = f"from 512 to 1024 frames at 2 ms, FaaS gains more hits than the three others ({faults})"

@@ -177,21 +177,21 @@ def evaluate(measured: Measurements) -> Findings:
     return by_sections(measured, sections)
 
 
-def anonymous(of: Measurement) -> int:
+def anonymous(measurement: Measurement) -> int:
     """Pages that the kernel gave a frame for memory which nobody had written: what is read before counts once."""
     others = ("fault.cached.count", "fault.copy.count", "fault.reuse.count", "fault.zero_page.count")
-    return of.stats["fault.minor.count"] - sum(of.stats[name] for name in others)
+    return measurement.stats["fault.minor.count"] - sum(measurement.stats[name] for name in others)
 
 
-def hit_rate(of: Measurement) -> float:
+def hit_rate(measurement: Measurement) -> float:
     """Per cent of the pages of new memory that got their frame from the engine."""
-    hits = of.stats["layer.native.fault_engine.hits"]
-    return 100 * hits / (hits + anonymous(of))
+    hits = measurement.stats["layer.native.fault_engine.hits"]
+    return 100 * hits / (hits + anonymous(measurement))
 
 
-def busy(of: Measurement) -> int:
+def busy(measurement: Measurement) -> int:
     """Cycles that its threads took, without those in which they waited for each other."""
-    return of.stats["cycles"] - of.stats["cycles.idle"] - of.stats["cycles.blocked"]
+    return measurement.stats["cycles"] - measurement.stats["cycles.idle"] - measurement.stats["cycles.blocked"]
 
 
 def cpu_time_saved(kernel: Measurement, engine: Measurement) -> Interval:
@@ -202,17 +202,17 @@ def cpu_time_saved(kernel: Measurement, engine: Measurement) -> Interval:
     """
     more = max(engine.stats["cycles.data_stall"] - kernel.stats["cycles.data_stall"], 0)
     simulated, hidden = (100 * (1 - cycles / busy(kernel)) for cycles in (busy(engine), busy(engine) - more))
-    return Interval.of((simulated, hidden), simulated)
+    return Interval.from_values((simulated, hidden), simulated)
 
 
-def fault_share(of: Measurement) -> float:
+def fault_share(measurement: Measurement) -> float:
     """Per cent of its threads' time in the kernel's handlers of page faults."""
-    return 100 * of.stats["cycles.fault"] / busy(of)
+    return 100 * measurement.stats["cycles.fault"] / busy(measurement)
 
 
-def _milliseconds(of: Measurement) -> float:
+def _milliseconds(measurement: Measurement) -> float:
     """Mean time of a function from its arrival to its exit."""
-    return of.stats["arrivals.sojourn.cycles"] / of.stats["arrivals.count"] / (GHZ * 1e6)
+    return measurement.stats["arrivals.sojourn.cycles"] / measurement.stats["arrivals.count"] / (GHZ * 1e6)
 
 
 def _section_ways(measured: Measurements, findings: Findings) -> None:
@@ -234,9 +234,9 @@ def _section_ways(measured: Measurements, findings: Findings) -> None:
             }
         except MissingRunError:
             continue
-        cells |= {(row, way): value for way, value in ways.items()}
+        cells |= {(row, method): value for method, value in ways.items()}
     if cells:
-        findings.series.append(Series.of("Table 5", "Hit rate of first touches, three ways", "%", cells))
+        findings.series.append(Series.from_values("Table 5", "Hit rate of first touches, three ways", "%", cells))
 
 
 def _section_averages(measured: Measurements, findings: Findings) -> None:
@@ -283,15 +283,15 @@ def _section_program(row: str, measured: Measurements, findings: Findings) -> No
         for burst in BURSTS
     ]
     note = partial(_compare, findings, row)
-    hits = Interval.of([of.hit_rate for of in processes], processes[0].hit_rate)
-    gains = Interval.of([of.speed_up for of in processes], processes[0].speed_up)
+    hits = Interval.from_values([one.hit_rate for one in processes], processes[0].hit_rate)
+    gains = Interval.from_values([one.speed_up for one in processes], processes[0].speed_up)
     spread = (
         f"on {program.cores} hardware threads; value: by chance; brackets: those and bursts of up to {BURSTS[-1]}, "
         f"with {program.latency_ns} ns per fault, which Table 1's share implies, or {HANDLER_NS}. Longer bursts would "
         "hit less"
     )
     note("hit rate, fault process at the paper's rate", "%", program.hits, hits, spread)
-    after = Interval.of([of.share_after for of in processes], processes[0].share_after)
+    after = Interval.from_values([one.share_after for one in processes], processes[0].share_after)
     note("fault overhead with MFOE, fault process at the paper's rate", "%", program.overhead_after, after, spread)
     note("speed-up, fault process at the paper's rate", "times", program.speed_up, gains, spread)
     if (row, NATIVE) in measured:
@@ -346,31 +346,31 @@ def _section_data(measured: Measurements, findings: Findings) -> None:
         )
 
 
-def faults_per_second(of: Measurement) -> float:
+def faults_per_second(measurement: Measurement) -> float:
     """Pages that functions got, in thousands, whoever mapped them."""
-    pages = of.stats["fault.minor.count"] + of.stats.get("layer.native.fault_engine.hits", 0)
-    return pages / (of.stats["elapsed_cycles"] / GHZ / 1e9) / 1000
+    pages = measurement.stats["fault.minor.count"] + measurement.stats.get("layer.native.fault_engine.hits", 0)
+    return pages / (measurement.stats["elapsed_cycles"] / GHZ / 1e9) / 1000
 
 
 def _section_functions(measured: Measurements, findings: Findings) -> None:
-    def of(system: str, rate: int, memory: str) -> Measurement:
+    def run_at(system: str, rate: int, memory: str) -> Measurement:
         return measured["functions", system, f"{rate} per second, {memory}"]
 
     kinds = [(system, memory) for memory in (OPEN, CONFINED) for system in ("kernel", "engine")]
     rates = {
-        (str(rate), f"{system}, {memory}"): faults_per_second(of(system, rate, memory))
+        (str(rate), f"{system}, {memory}"): faults_per_second(run_at(system, rate, memory))
         for rate in RATES
         for system, memory in kinds
     }
     title = "Minor faults per second, by functions that arrive per second"
-    findings.series.append(Series.of("Fig 1", title, "K/s", rates))
+    findings.series.append(Series.from_values("Fig 1", title, "K/s", rates))
     latencies = {
-        (str(rate), f"{system}, {memory}"): _milliseconds(of(system, rate, memory))
+        (str(rate), f"{system}, {memory}"): _milliseconds(run_at(system, rate, memory))
         for rate in RATES
         for system, memory in kinds
     }
     title = "Mean time from arrival to exit, by functions that arrive per second"
-    findings.series.append(Series.of("Fig 1", title, "ms", latencies))
+    findings.series.append(Series.from_values("Fig 1", title, "ms", latencies))
     for memory in (OPEN, CONFINED):
         curve = {rate: rates[str(rate), f"kernel, {memory}"] for rate in RATES}
         findings.notes.append(

@@ -111,8 +111,8 @@ def _configurations(measured: Measurements, findings: Findings) -> None:
         stats = measured[row, REPLAYS["kernel"]].stats
         for ring in mfoe_figure_10.RINGS:
             for period in mfoe_figure_10.PERIODS_US:
-                of = Estimate(stats, _configuration(ring, period))
-                samples[row, ring, period] = [mfoe_figure_10.Sample.from_speed_up(of.hit_rate, of.speed_up)]
+                estimate = Estimate(stats, _configuration(ring, period))
+                samples[row, ring, period] = [mfoe_figure_10.Sample.from_speed_up(estimate.hit_rate, estimate.speed_up)]
     mfoe_figure_10.add(findings, samples, "faults of replays", _REPLAYED)
     mfoe_figure_10.add_faas(findings, samples, "faults of replays", _REPLAYED)
 
@@ -120,17 +120,20 @@ def _configurations(measured: Measurements, findings: Findings) -> None:
 def _containers(measured: Measurements, findings: Findings) -> None:
     rates = {
         rate: {
-            seed: faults_per_second(of)
-            for seed, of in measured.seeds("functions", "kernel", f"{rate} per second, {CONTAINERS}").items()
+            seed: faults_per_second(run)
+            for seed, run in measured.seeds("functions", "kernel", f"{rate} per second, {CONTAINERS}").items()
         }
         for rate in RATES
     }
-    cells = {(str(rate), "kernel"): Interval.of(of.values(), fmean(of.values())) for rate, of in rates.items()}
+    cells = {
+        (str(rate), "kernel"): Interval.from_values(by_seed.values(), fmean(by_seed.values()))
+        for rate, by_seed in rates.items()
+    }
     title = f"Minor faults per second, by functions that arrive per second, {CONTAINERS}"
     findings.series.append(Series.within("Fig 1", title, "K/s", cells))
     last = rates[RATES[-1]]
-    drops = [100 * (1 - last[seed] / max(of[seed] for of in rates.values())) for seed in last]
-    drop = Interval.of(drops, fmean(drops))
+    drops = [100 * (1 - last[seed] / max(by_seed[seed] for by_seed in rates.values())) for seed in last]
+    drop = Interval.from_values(drops, fmean(drops))
     detail = f"at {RATES[-1]} functions per second, of a capacity of {CAPACITY:.0f}, {drop} % below the peak"
     text = f"the rate of minor faults drops beyond the machine's capacity ({CONTAINERS})"
     findings.claims.append(Claim("Fig 1", text, drop.above(0), detail, _QUEUE))

@@ -138,12 +138,12 @@ def evaluate(measured: Measurements) -> Findings:
 def _walks(measured: Measurements, findings: Findings) -> None:
     for kind, places in KINDS.items():
         quantity = f"walk references {kind}, host's to guest's"
-        of = {workload.name: misses(measured, workload, places, AGED) for workload in JUDGED}
+        by_program = {workload.name: misses(measured, workload, places, AGED) for workload in JUDGED}
         together = pooled(measured, places, AGED)
         first = [measured.seeds(PAGERANK.name, ORDER_0, AGED)]
         items = {
             "programs pooled, guest memory aged": together,
-            **{f"{name}, guest memory aged": one for name, one in of.items()},
+            **{f"{name}, guest memory aged": one for name, one in by_program.items()},
             f"{PAGERANK.name} and its co-runners, aged": Misses(first, places, of_all=True),
             f"{PAGERANK.name} without co-runners, aged": misses(measured, PAGERANK, places, AGED_ALONE),
             f"{PAGERANK.name}, unused memory": misses(measured, PAGERANK, places, FRESH),
@@ -160,8 +160,8 @@ def _walks(measured: Measurements, findings: Findings) -> None:
         text = f"walks miss more in the host's table than in the guest's ({kind})"
         verdict = together.host_misses_more
         findings.claims.append(Claim("§5", f"{text}, programs pooled", verdict, str(together), _COUNTED))
-        detail = "; ".join(f"{name} {one}" for name, one in of.items())
-        verdict = all_hold(one.host_misses_more for one in of.values())
+        detail = "; ".join(f"{name} {one}" for name, one in by_program.items())
+        verdict = all_hold(one.host_misses_more for one in by_program.values())
         findings.claims.append(Claim("§5", f"{text}, each program", verdict, detail, _COUNTED))
         for layer in ("guest", "host"):
             cells = {
@@ -194,17 +194,17 @@ def _contiguity(measured: Measurements, findings: Findings) -> None:
     findings.series.append(Series.within(f"Fig 5 ({THIRD_PARTY})", title, "lines (1 to 8)", cells))
     for label, text in _PLACED.items():
         is_control = label in (ALONE, AGED_ALONE)
-        of = spread(map(scattered, all_seeds(measured, PAGERANK, ORDER_0, label)))
+        share = spread(map(scattered, all_seeds(measured, PAGERANK, ORDER_0, label)))
         reason = (
             "no other program requests memory" if is_control else "the abstract does not say what counts as fragmented"
         )
         paper = None if is_control else 63.0
         quantity = "regions of 32 KiB in more than two lines of host PTEs"
         findings.comparisons.append(
-            Comparison("§5", f"{first} {text}", quantity, "%", paper, of.value, reason, interval=of)
+            Comparison("§5", f"{first} {text}", quantity, "%", paper, share.value, reason, interval=share)
         )
     for label, control, state in ((FRESH, ALONE, "unused memory"), (AGED, AGED_ALONE, "aged memory")):
-        beside, alone = (measured.seeds(first, ORDER_0, of) for of in (label, control))
+        beside, alone = (measured.seeds(first, ORDER_0, which) for which in (label, control))
         more = spread(lines(beside[seed]) - lines(alone[seed]) for seed in sorted(beside.keys() & alone.keys()))
         verdict = decided(more.above(0), (*beside.values(), *alone.values()))
         text = f"co-runners scatter the host's PTEs of {first} over more lines than when it runs alone ({state})"
@@ -214,7 +214,7 @@ def _contiguity(measured: Measurements, findings: Findings) -> None:
         panels = {system: measured[first, system, label].contiguity_map["guest"] for system in (ORDER_0, EQUAL_COST)}
         findings.maps.append(FrameMap("Map", f"frames of adjacent pages, {text}", panels))
     worst = {
-        label: max(not_in_one_block(m) for of in JUDGED for m in all_seeds(measured, of, EQUAL_COST, label))
+        label: max(not_in_one_block(m) for program in JUDGED for m in all_seeds(measured, program, EQUAL_COST, label))
         for label in (FRESH, AGED)
     }
     findings.notes.append(
@@ -246,8 +246,8 @@ def _gains(measured: Measurements, findings: Findings) -> None:
     ):
         for label in labels:
             gains = {workload: gain(measured, workload, system, label) for workload in JUDGED}
-            of = _of(measured, label, system)
-            _judge_gains(findings, f"{STATES[label]}{whose}", gains, of, _TIME)
+            runs = _of(measured, label, system)
+            _judge_gains(findings, f"{STATES[label]}{whose}", gains, runs, _TIME)
     gains = {
         workload: band(*(gain(measured, workload, system, WHOLE) for system in (AS_SET, EQUAL_COST)))
         for workload in JUDGED
@@ -276,7 +276,7 @@ def _judge_gains(
     findings: Findings,
     state: str,
     gains: Mapping[Workload, Interval],
-    of: Mapping[Workload, list[Measurement]],
+    measured: Mapping[Workload, list[Measurement]],
     rests_on: str,
 ) -> None:
     reason = "other programs, and an in-order core that waits for each walk"
@@ -286,10 +286,10 @@ def _judge_gains(
         Comparison("§5", f"mean, {state}", "time saved", "%", 4.0, mean.value, reason, interval=mean),
         Comparison("§5", f"most, {state}", "time saved", "%", 9.0, most.value, reason, interval=most),
     ]
-    verdict = decided(mean.above(0), (m for known in of.values() for m in known))
+    verdict = decided(mean.above(0), (m for known in measured.values() for m in known))
     text = f"programs become faster on average ({state})"
     findings.claims.append(Claim("§5", text, verdict, f"{mean} %", rests_on))
-    verdicts = {workload: decided(one.above(-NO_CHANGE), of[workload]) for workload, one in gains.items()}
+    verdicts = {workload: decided(one.above(-NO_CHANGE), measured[workload]) for workload, one in gains.items()}
     doubted = [f"{workload.name} {gains[workload]} %" for workload in gains if verdicts[workload] is not True]
     detail = ", ".join(doubted) or f"{min(one.low for one in gains.values()):.2f} % at least"
     text = f"no program becomes slower ({state})"

@@ -34,12 +34,14 @@ _RATIO = 4.4
 def _sizes(measured: Measurements, findings: Findings) -> None:
     """How much of the ratio of misses, and of the gain, is a question of size."""
     kinds = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
-    of = {kind: {at: misses(measured, at, places, AGED) for at in SWEEP.values()} for kind, places in kinds.items()}
-    beyond = of["beyond L2"]
+    by_kind = {
+        kind: {at: misses(measured, at, places, AGED) for at in SWEEP.values()} for kind, places in kinds.items()
+    }
+    beyond = by_kind["beyond L2"]
     cells = {(at.name, layer): one.per_walk(layer) for at, one in beyond.items() for layer in ("guest", "host")}
     state = "words at random, guest memory aged"
     findings.series.append(Series.within("Size", f"misses per walk by table, {state}", "misses beyond L2", cells))
-    cells = {(at.name, kind): one.ratio for kind in kinds for at, one in of[kind].items()}
+    cells = {(at.name, kind): one.ratio for kind in kinds for at, one in by_kind[kind].items()}
     findings.series.append(Series.within("Size", f"walk references, host's to guest's, {state}", "times", cells))
     cells = {(at.name, ORDER_0): spread(map(lines, all_seeds(measured, at, ORDER_0, AGED))) for at in SWEEP.values()}
     findings.series.append(Series.within("Size", f"host PTE lines for each of the guest's, {state}", "lines", cells))
@@ -100,21 +102,21 @@ def _co_runners(measured: Measurements, findings: Findings) -> None:
     )
 
 
-def _used(of: Measurement) -> float:
-    return (of.stats["layer.guest.memory_bytes"] - of.stats["layer.guest.free_bytes"]) / MIB
+def _used(measurement: Measurement) -> float:
+    return (measurement.stats["layer.guest.memory_bytes"] - measurement.stats["layer.guest.free_bytes"]) / MIB
 
 
 def _rivals(measured: Measurements, findings: Findings) -> None:
     """What a reader needs to see when PTEMagnet still wins."""
     programs = (PAGERANK, CC, CHASE, GUPS, SPARSE)
     systems = (ORDER_0, EQUAL_COST, *RIVALS)
-    cost = {(at.name, of): measured[at.name, of].cycles_per_access for at in programs for of in systems}
-    gains = {(name, of): 100 * (1 - cost[name, of] / cost[name, ORDER_0]) for name, of in cost}
+    cost = {(at.name, system): measured[at.name, system].cycles_per_access for at in programs for system in systems}
+    gains = {(name, system): 100 * (1 - cost[name, system] / cost[name, ORDER_0]) for name, system in cost}
     title = "time saved, after first touches, first seed"
     findings.series.append(_bars("Rivals", title, "% of order-0", programs, systems, gains.__getitem__))
     for title, unit, value in (
         ("host PTE lines for each of the guest's", "lines", lines),
-        ("cycles of a walk", "cycles", lambda of: of.main("walk.cycles") / max(of.main("walk.count"), 1)),
+        ("cycles of a walk", "cycles", lambda run: run.main("walk.cycles") / max(run.main("walk.count"), 1)),
         ("guest memory in use at the end", "MiB", _used),
     ):
 
@@ -129,15 +131,15 @@ def _folios(measured: Measurements, findings: Findings) -> None:
     """From the first touches on, which is where reservations and folios differ."""
     programs, systems = (PAGERANK, SPARSE), (ORDER_0, EQUAL_COST, FOLIOS)
     for title, unit, value in (
-        ("page faults from the first touch on", "thousands", lambda of: of.main("fault.minor.count") / 1e3),
+        ("page faults from the first touch on", "thousands", lambda run: run.main("fault.minor.count") / 1e3),
         (
             "zeroed by the guest, co-runners included",
             "MiB",
-            lambda of: of.stats["layer.guest.fault.zeroed_bytes"] / MIB,
+            lambda run: run.stats["layer.guest.fault.zeroed_bytes"] / MIB,
         ),
         ("guest memory in use at the end, co-runners included", "MiB", _used),
-        ("cycles of all walks", "millions", lambda of: of.main("walk.cycles") / 1e6),
-        ("cycles of page faults", "millions", lambda of: of.main("cycles.fault") / 1e6),
+        ("cycles of all walks", "millions", lambda run: run.main("walk.cycles") / 1e6),
+        ("cycles of page faults", "millions", lambda run: run.main("cycles.fault") / 1e6),
     ):
 
         def whole(key: tuple[str, str], value: Callable[[Measurement], float] = value) -> float:

@@ -20,16 +20,16 @@ GROUP = 8
 def spread(values: Iterable[float]) -> Interval:
     """The mean over seeds, and from the lowest to the highest."""
     known = list(values)
-    return Interval.of(known, sum(known) / len(known))
+    return Interval.from_values(known, sum(known) / len(known))
 
 
 def all_seeds(measured: Measurements, workload: Workload, system: str, label: str = FRESH) -> list[Measurement]:
     return list(measured.seeds(workload.name, system, label).values())
 
 
-def decided(verdict: bool | None, of: Iterable[Measurement]) -> bool | None:
+def decided(verdict: bool | None, measurements: Iterable[Measurement]) -> bool | None:
     """A verdict, unless there are too few seeds, or walks in a window, to give one."""
-    known = list(of)
+    known = list(measurements)
     enough = len({m.run.seed for m in known}) >= len(SEEDS)
     return verdict if enough and all(m.main("walk.count") >= LEAST_WALKS for m in known) else None
 
@@ -46,7 +46,9 @@ class Misses:
     def __init__(
         self, programs: Sequence[dict[int, Measurement]], places: tuple[str, ...] = BEYOND_L2, *, of_all: bool = False
     ) -> None:
-        self._seeds = [[of[seed] for of in programs] for seed in sorted(set.intersection(*map(set, programs)))]
+        self._seeds = [
+            [by_seed[seed] for by_seed in programs] for seed in sorted(set.intersection(*map(set, programs)))
+        ]
         self._places, self._of_all = places, of_all
 
     def _per_access(self, group: Sequence[Measurement], layer: str) -> float:
@@ -103,13 +105,13 @@ def scattered(measurement: Measurement) -> float:
     A run of adjacent frames takes one or two, wherever it begins.
     """
     pages: Counter[int] = Counter()
-    of: dict[int, set[int]] = {}
+    host_lines: dict[int, set[int]] = {}
     for page, frame, count in measurement.contiguity_map["guest"]:
         for at in range(count):
             group = (page + at) // GROUP
             pages[group] += 1
-            of.setdefault(group, set()).add((frame + at) // GROUP)
-    full = [len(of[group]) for group, count in pages.items() if count == GROUP]
+            host_lines.setdefault(group, set()).add((frame + at) // GROUP)
+    full = [len(host_lines[group]) for group, count in pages.items() if count == GROUP]
     return 100 * sum(count > 2 for count in full) / len(full) if full else 0.0
 
 
@@ -121,7 +123,7 @@ def not_in_one_block(measurement: Measurement) -> float:
 
 def gain(measured: Measurements, workload: Workload, system: str, label: str = FRESH) -> Interval:
     """Per cent of the workload's cycles per access that a system saves against order-0 allocation, over the seeds."""
-    before, after = (measured.seeds(workload.name, of, label) for of in (ORDER_0, system))
+    before, after = (measured.seeds(workload.name, which, label) for which in (ORDER_0, system))
     both = sorted(before.keys() & after.keys())
     if not both:
         raise MissingRunError((workload.name, system, label))
@@ -132,4 +134,4 @@ def band(as_set: Interval, at_equal_cost: Interval) -> Interval:
     """From reserved pages as cheap as they are set to equal cost, whose middle is the figure."""
     both = (as_set, at_equal_cost)
     middle = (as_set.value + at_equal_cost.value) / 2
-    return Interval(min(of.low for of in both), middle, max(of.high for of in both))
+    return Interval(min(one.low for one in both), middle, max(one.high for one in both))

@@ -106,10 +106,10 @@ def _gains(measured: Measurements, place: str, pages: int) -> list[float]:
 def _walk_gains(measured: Measurements, place: str, pages: int) -> list[float]:
     """Per cent of the walk cycles per access that reservations save, by seed."""
 
-    def of(one: Measurement) -> float:
+    def walk_cycles(one: Measurement) -> float:
         return one.main("walk.cycles") / one.window
 
-    return [100 * (1 - of(after) / of(before)) for before, after in _pairs(measured, place, pages)]
+    return [100 * (1 - walk_cycles(after) / walk_cycles(before)) for before, after in _pairs(measured, place, pages)]
 
 
 def _judged(measured: Measurements, verdict: bool | None, *labels: str) -> bool | None:
@@ -119,7 +119,7 @@ def _judged(measured: Measurements, verdict: bool | None, *labels: str) -> bool 
 
 def _sizes(measured: Measurements, findings: Findings) -> None:
     gains = {pages: _gains(measured, VIRTUAL, pages) for pages in SIZES}
-    cells = {(f"{pages} pages", "time"): spread(of) for pages, of in gains.items()}
+    cells = {(f"{pages} pages", "time"): spread(saved_times) for pages, saved_times in gains.items()}
     cells |= {(f"{pages} pages", "walk cycles"): spread(_walk_gains(measured, VIRTUAL, pages)) for pages in SIZES}
     findings.series.append(Series.within("§4", "saved by the size of a reservation, aged memory", "%", cells))
     unused = {
@@ -145,7 +145,7 @@ def _sizes(measured: Measurements, findings: Findings) -> None:
 
 def _places(measured: Measurements, findings: Findings) -> None:
     gains = {place: _gains(measured, place, PAPER) for place in PRESETS}
-    cells = {(place, "time"): spread(of) for place, of in gains.items()}
+    cells = {(place, "time"): spread(values) for place, values in gains.items()}
     cells |= {(place, "walk cycles"): spread(_walk_gains(measured, place, PAPER)) for place in PRESETS}
     findings.series.append(Series.within("§3", "saved by reservations of 8 pages, aged memory", "%", cells))
     labels = [_label(place, PAPER) for place in PRESETS]

@@ -50,19 +50,19 @@ def fates(region: Region, threads: int, touches: int, entries: int = 16, seed: i
     ]
     cache = _Cache(entries)
     mapped: set[int] = set()
-    found: Counter[Fate] = Counter()
+    counts: Counter[Fate] = Counter()
     for pages in zip(*orders, strict=True):
         for page in pages:
             place = cache.place(page)
             if place in mapped:
-                found[Fate.TAKEN] += 1
+                counts[Fate.TAKEN] += 1
                 continue
             mapped.add(place)
             if place == page:
-                found[Fate.RIGHT] += 1
+                counts[Fate.RIGHT] += 1
             else:
-                found[Fate.ELSEWHERE if region.holds(place) else Fate.OUTSIDE] += 1
-    return found
+                counts[Fate.ELSEWHERE if region.holds(place) else Fate.OUTSIDE] += 1
+    return counts
 
 
 class _Cache:

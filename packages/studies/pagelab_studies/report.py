@@ -57,10 +57,18 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+_KEYS = {"settling_accesses": "settle"}
+"""Keys of `results.json` that are not the names of their fields."""
+
+
 def _of_run(measurement: Measurement, read: Mapping[str, int]) -> dict[str, Any]:
     run = measurement.run
-    asked = {of.name: getattr(run, of.name) for of in fields(run) if getattr(run, of.name) != of.default}
-    return {**asked, "window": measurement.window, "stats": read}
+    requested = {
+        _KEYS.get(option.name, option.name): getattr(run, option.name)
+        for option in fields(run)
+        if getattr(run, option.name) != option.default
+    }
+    return {**requested, "window": measurement.window, "stats": read}
 
 
 def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict[str, Any]:
@@ -193,7 +201,9 @@ def _bars(plt: Any, series: Series) -> Any:
 def _whiskers(series: Series, member: str) -> list[list[float]] | None:
     """How far the intervals of a member reach below and above its bars; none if no interval is known."""
     cells = [(group, member) for group in series.groups]
-    known = {cell: of for cell in cells if (of := series.intervals.get(cell)) is not None and of.is_known}
+    known = {
+        cell: interval for cell in cells if (interval := series.intervals.get(cell)) is not None and interval.is_known
+    }
     if not known:
         return None
     below = [max(0.0, known[cell].value - known[cell].low) if cell in known else 0.0 for cell in cells]

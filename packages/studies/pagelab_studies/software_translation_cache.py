@@ -57,7 +57,7 @@ class Experiment:
     """A run that differs from one of the paper's in one thing, to see what a figure rests on."""
 
     workload: str
-    of: str
+    base_label: str
     """Label of the run that it differs from."""
     threads: int = 1
     regions: str = ""
@@ -169,11 +169,13 @@ def _runs() -> Iterator[Run]:
         for kernel in KERNELS:
             # On bare metal, where the size of the guest's memory does not matter.
             yield _run("random", PATTERNS["random"], kernel, f"{region} GiB", size=f"{region}GiB", system="radix")
-    for label, of in EXPERIMENTS.items():
+    for label, experiment in EXPERIMENTS.items():
         for kernel in ("no cache", *ARRAYS):
-            spec = f"{PATTERNS[of.workload]},threads={of.threads}{of.regions}"
-            settings = (*of.settings, *(of.of_cache if kernel != "no cache" else ()))
-            yield _run(of.workload, spec, kernel, label, settings, size=of.size, threads=of.threads)
+            spec = f"{PATTERNS[experiment.workload]},threads={experiment.threads}{experiment.regions}"
+            settings = (*experiment.settings, *(experiment.of_cache if kernel != "no cache" else ()))
+            yield _run(
+                experiment.workload, spec, kernel, label, settings, size=experiment.size, threads=experiment.threads
+            )
     for kernel in ("no cache", *ARRAYS):
         yield _run("random", PATTERNS["random"], kernel, "512 GiB, virtual", size="512GiB")
     for n in MATRICES:
@@ -234,7 +236,7 @@ def _before_pte(measurement: Measurement) -> float:
 def _saved(
     measured: Measurements, workload: str, kernel: str, label: str, timer: float = 0.0, timed: tuple[float, ...] = ()
 ) -> Saving:
-    before, after = (Walks.of(measured[workload, of, label]) for of in ("no cache", kernel))
+    before, after = (Walks.from_measurement(measured[workload, which, label]) for which in ("no cache", kernel))
     return Saving.between(kernel, before, after, timer, timed)
 
 
@@ -245,13 +247,13 @@ def _by_one(measured: Measurements, kernel: str) -> dict[str, Saving]:
 
 def _product(measured: Measurements, kernel: str, label: str) -> Walks:
     """Walks of the faults of a product alone, as far as it was run."""
-    whole, begun = (measured["matmul", kernel, of] for of in (label, f"{label} initialisation"))
-    return Walks.of(whole).plus(Walks.of(begun), -1)
+    whole, begun = (measured["matmul", kernel, which] for which in (label, f"{label} initialisation"))
+    return Walks.from_measurement(whole).plus(Walks.from_measurement(begun), -1)
 
 
 def _all_walks(measured: Measurements, kernel: str, n: str) -> Walks:
     """Walks of the initialisation and of the whole product."""
-    begun = Walks.of(measured["matmul", kernel, f"{n} initialisation"])
+    begun = Walks.from_measurement(measured["matmul", kernel, f"{n} initialisation"])
     return begun.plus(_product(measured, kernel, n), PARTS_OF_PRODUCT if n == str(LARGEST) else 1)
 
 
@@ -299,7 +301,7 @@ def _within(
     groups: Iterable[str] | None = None,
     members: Iterable[str] | None = None,
 ) -> Series:
-    return Series.within(figure, title, "%", {key: of.interval for key, of in cells.items()}, groups, members)
+    return Series.within(figure, title, "%", {key: saving.interval for key, saving in cells.items()}, groups, members)
 
 
 def _patterns(measured: Measurements, findings: Findings) -> None:
@@ -308,13 +310,13 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
         reason = "20 less about one point" if name == "semi-random" else ""
         findings.comparisons.append(_compare("§5.1", f"{name}, 1 thread", paper, one[name].interval, reason))
     for form, saved in (("as published", one), ("whole prefixes", correct)):
-        detail = ", ".join(f"{name} {of.interval} %" for name, of in saved.items())
-        gains = all_hold(of.interval.above(0) for of in saved.values())
+        detail = ", ".join(f"{name} {saving.interval} %" for name, saving in saved.items())
+        gains = all_hold(saving.interval.above(0) for saving in saved.values())
         findings.claims.append(Claim("§5.1", f"all three patterns gain ({form})", gains, detail, _ONE_THREAD))
     orders = [one["sequential"].minus(one["semi-random"]), one["semi-random"].minus(one["random"])]
-    detail = ", ".join(f"{name} {of.interval.value:.1f} %" for name, of in one.items())
+    detail = ", ".join(f"{name} {saving.interval.value:.1f} %" for name, saving in one.items())
     detail += f"; differences at the same costs {orders[0]} and {orders[1]} points"
-    order = all_hold(of.above(0) for of in orders)
+    order = all_hold(difference.above(0) for difference in orders)
     findings.claims.append(Claim("§5.1", "sequential accesses gain most, random ones least", order, detail, _COSTS))
     for timer, text in ((0.0, "net"), (TIMER, f"with a timer of {TIMER:.0f} cycles in the interval")):
         cells = {
@@ -332,8 +334,8 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
     cells = {
         (label, name): Saving.between(
             "whole prefixes",
-            Walks.of(measured[name, "no cache", "1 threads"]),
-            Walks.of(measured[name, "whole prefixes", label]),
+            Walks.from_measurement(measured[name, "no cache", "1 threads"]),
+            Walks.from_measurement(measured[name, "whole prefixes", label]),
         )
         for label in sizes
         for name in ("semi-random", "random")
@@ -362,7 +364,7 @@ def _threads(measured: Measurements, findings: Findings) -> None:
                 _within("Fig 6", f"walk time saved by threads, {text}, {form}", cells, labels, PATTERNS)
             )
             gained = [cells[labels[-1], name].minus(cells[labels[0], name]) for name in PATTERNS]
-            rising: bool | None = all_hold(of.above(0) for of in gained)
+            rising: bool | None = all_hold(difference.above(0) for difference in gained)
             detail = ", ".join(f"{name} {cells[labels[-1], name].interval} %" for name in PATTERNS) + " with eight"
             rests_on = _LINES
             if form == "as published" and not regions:
@@ -380,11 +382,12 @@ def _threads(measured: Measurements, findings: Findings) -> None:
 def _experiments(measured: Measurements, findings: Findings) -> None:
     cells: dict[tuple[str, str], Saving] = {}
     groups: list[str] = []
-    for label, of in EXPERIMENTS.items():
-        for text, which in ((f"{of.workload}, {of.of}", of.of), (f"{of.workload}, {of.of}: {label}", label)):
+    for label, experiment in EXPERIMENTS.items():
+        usual = f"{experiment.workload}, {experiment.base_label}"
+        for text, which in ((usual, experiment.base_label), (f"{usual}: {label}", label)):
             if text not in groups:
                 groups.append(text)
-            cells |= {(text, form): _saved(measured, of.workload, form, which) for form in ARRAYS}
+            cells |= {(text, form): _saved(measured, experiment.workload, form, which) for form in ARRAYS}
     title = "walk time saved, with one thing changed per row"
     findings.series.append(_within("beyond", title, cells, groups, ARRAYS))
 
@@ -460,11 +463,12 @@ def _matrices(measured: Measurements, findings: Findings) -> None:
         _within("Fig 7", "walk time saved, matmul, faults of the product", of_product, labels, ARRAYS)
     )
     title = "walks without a cache, matmul, faults of the product"
-    walks = {(n, "cycles"): of.cycles / of.count for n in labels for of in (_product(measured, "no cache", n),)}
+    without = {n: _product(measured, "no cache", n) for n in labels}
+    walks = {(n, "cycles"): product.cycles / product.count for n, product in without.items()}
     findings.series.append(Series("beyond", title, "cycles", labels, ("cycles",), walks))
     for n, paper in (("100", 30.0), ("1000", 37.0)):
-        for text, cells, of in (("all faults", everything, _all_walks), ("product", of_product, _product)):
-            count = f"{of(measured, 'no cache', n).count:.0f} faults"
+        for text, cells, walks_for in (("all faults", everything, _all_walks), ("product", of_product, _product)):
+            count = f"{walks_for(measured, 'no cache', n).count:.0f} faults"
             item = f"matmul {n}², {text}"
             findings.comparisons.append(_compare("§5.3", item, paper, cells[n, "as published"].interval, count))
     mean = Saving.mean_of(everything[n, "as published"] for n in sizes).interval
@@ -487,16 +491,16 @@ def _matrix_shares(measured: Measurements, findings: Findings, sizes: tuple[str,
     """Fig 4: of all faults and of the product's."""
     shares: dict[tuple[str, str], float] = {}
     for n in sizes:
-        of, begun = (measured["matmul", "no cache", label].stats for label in (n, f"{n} initialisation"))
+        stats, begun = (measured["matmul", "no cache", label].stats for label in (n, f"{n} initialisation"))
         names = ("fault.before_pte.cycles", "fault.handling.cycles", "fault.walk.count")
-        every, product = (tuple(of[name] - without * begun[name] for name in names) for without in (0, 1))
+        every, product = (tuple(stats[name] - without * begun[name] for name in names) for without in (0, 1))
         for text, (before, whole, count) in (("all faults", every), ("product", product)):
             for timers, added in (("net", 0.0), ("with timers", TIMER * count)):
                 shares[n, f"{text}, {timers}"] = 100 * (before + added) / (whole + 2 * added)
     members = tuple(dict.fromkeys(member for _, member in shares))
     title = "share of walks in the time of faults (`__handle_mm_fault`), matmul"
     findings.series.append(Series("Fig 4", title, "%", sizes, members, shares))
-    interval = Interval.of(shares.values())
+    interval = Interval.from_values(shares.values())
     detail = (
         f"{interval.low:.1f} to {interval.high:.1f} %, with or without the faults of the initialisation, with or "
         "without the timers' own time. Of a fault of 2,360 cycles, 8 to 10 % are 190 to 240 cycles per walk"
@@ -518,7 +522,7 @@ def _all_tests(measured: Measurements, findings: Findings) -> None:
     tests = "our choice: patterns by 1 to 8 threads, regions apart, and all faults of the matrices"
     for figure, paper in (("abstract", 20.0), ("§5", 25.0)):
         findings.comparisons.append(_compare(figure, "mean of all tests", paper, mean, tests))
-    highest = max((of.interval for of in (*patterns, *matrices)), key=lambda of: of.value)
+    highest = max((one.interval for one in (*patterns, *matrices)), key=lambda one: one.value)
     findings.comparisons.append(_compare("§5", "the most of all tests", 37.0, highest, tests))
     mean = Saving.mean_of(_saved(measured, "random", form, label) for label in labels).interval
     reason = "mean of 1 to 8 threads, regions apart"

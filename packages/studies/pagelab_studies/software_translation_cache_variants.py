@@ -101,7 +101,10 @@ def evaluate(measured: Measurements) -> Findings:
 
 
 def _saved(measured: Measurements, name: str, cache: str, label: str, without: str, levels: int = 4) -> Saving:
-    before, after = Walks.of(measured[name, WITHOUT, without]), Walks.of(measured[name, cache, label])
+    before, after = (
+        Walks.from_measurement(measured[name, WITHOUT, without]),
+        Walks.from_measurement(measured[name, cache, label]),
+    )
     return Saving.between(cache, before, after, further_levels=levels - 4)
 
 
@@ -135,17 +138,17 @@ def _share(count: int, total: int) -> Interval:
     return Interval(100 * (share - margin), 100 * share, 100 * (share + margin))
 
 
-def _hits(of: Measurement, level: str) -> int:
-    return of.stats.get(f"stc.hits.{level}", 0)
+def _hits(measurement: Measurement, level: str) -> int:
+    return measurement.stats.get(f"stc.hits.{level}", 0)
 
 
 def _index_of_pmds(measured: Measurements, findings: Findings) -> None:
     cells = {
-        (f"{name}, {label}", cache): _share(_hits(of, "pmd"), of.stats["stc.lookups"])
+        (f"{name}, {label}", cache): _share(_hits(run, "pmd"), run.stats["stc.lookups"])
         for name in PATTERNS
         for label in _BY_PUD.values()
         for cache in (PUBLISHED, BY_PUD)
-        for of in (measured[name, cache, label],)
+        for run in (measured[name, cache, label],)
     }
     title = "look-ups that hit the pmd, by its own index and by that of the pud"
     findings.series.append(Series.within("§4.2", title, "%", cells))
@@ -183,9 +186,9 @@ def _five_levels(measured: Measurements, findings: Findings) -> None:
             if cache == WHOLE:
                 more.append((name, five.minus(four)))
     findings.series.append(Series.within("abstract", "walk time saved with five and four levels", "%", cells))
-    detail = ", ".join(f"{name} {of} points" for name, of in more)
+    detail = ", ".join(f"{name} {points} points" for name, points in more)
     text = "with five levels of tables a cache saves a larger share of a walk (whole prefixes)"
-    findings.claims.append(Claim("abstract", text, all_hold(of.above(0) for _, of in more), detail, _COSTS))
+    findings.claims.append(Claim("abstract", text, all_hold(points.above(0) for _, points in more), detail, _COSTS))
 
 
 def _counters(_: Measurements, findings: Findings) -> None:
@@ -193,11 +196,11 @@ def _counters(_: Measurements, findings: Findings) -> None:
     cells: dict[tuple[str, str], float] = {}
     lost = 0
     for threads in RULE_THREADS:
-        found = fates(Region(RULE_START, PAGES * threads), threads, RULE_PAGES)
-        cells |= {(f"{threads} threads", fate.value): 1e6 * found[fate] / found.total() for fate in Fate}
-        lost += found[Fate.OUTSIDE]
+        counts = fates(Region(RULE_START, PAGES * threads), threads, RULE_PAGES)
+        cells |= {(f"{threads} threads", fate.value): 1e6 * counts[fate] / counts.total() for fate in Fate}
+        lost += counts[Fate.OUTSIDE]
     title = "first touches at random if the kernel continues from wrong entries, threads' regions in one mapping"
-    findings.series.append(Series.of("§6", title, "of a million", cells))
+    findings.series.append(Series.from_values("§6", title, "of a million", cells))
     findings.notes.append(
         "The paper's resident-set counter is sometimes wrong with several threads. The table of §6 shows one way: a "
         "wrong entry of the pmd leads to another page's place. If that place is empty, the page is counted and mapped "

@@ -66,7 +66,7 @@ class Run:
     """Seed of all random choices: `engine.seed`."""
     in_parts: bool = True
     """Whether parts of its window are counted as well; runs with several seeds need none."""
-    settle: int = 0
+    settling_accesses: int = 0
     """The last accesses of `warm_up`, which bring caches into a steady state; `{accesses}` includes them."""
 
     def window(self, scale: float) -> int:
@@ -76,8 +76,8 @@ class Run:
     @property
     def recording(self) -> str | None:
         """The file that it needs in the folder of recordings, if any."""
-        found = re.search(r"\{programs\}/([^@,]+)", self.spec)
-        return found[1] if found else None
+        match = re.search(r"\{programs\}/([^@,]+)", self.spec)
+        return match[1] if match else None
 
     def made(self, scale: float) -> int:
         """Accesses after its warm-up: those of the window, or all accesses of a source with a fixed length."""
@@ -163,21 +163,21 @@ def saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:
     return 100 * (1 - program_time(after) / program_time(before))
 
 
-def figure(of: Callable[..., float], *measured: Measurement) -> Interval:
+def figure(quantity: Callable[..., float], *measured: Measurement) -> Interval:
     """A figure of windows that begin at the same access, with its 95 % confidence interval from their parts.
 
     The parts are compared one by one, so common variation does not widen the interval. If a part of a window has no
         walk, the windows are too small and the interval is unbounded.
 
         Args:
-            of: The figure of the statistics of a window, or a part, of each measurement.
+            quantity: The figure of the statistics of a window, or a part, of each measurement.
             measured: The measurements, in the order of its arguments.
     """
-    value = of(*(one.stats for one in measured))
+    value = quantity(*(one.stats for one in measured))
     parts = list(zip(*(one.parts for one in measured), strict=True))
     if len(parts) < 2 or not all(part["walk.count"] for of_all in parts for part in of_all):
         return Interval(-math.inf, value, math.inf)
-    return _around(value, [of(*of_all) for of_all in parts])
+    return _around(value, [quantity(*of_all) for of_all in parts])
 
 
 def mean(values: Sequence[float]) -> Interval:
@@ -241,7 +241,7 @@ class Series:
     """The intervals of the values, if known."""
 
     @classmethod
-    def of(
+    def from_values(
         cls,
         figure: str,
         title: str,
@@ -253,7 +253,8 @@ class Series:
         """Bars by their heights; groups and members come in the order of the cells unless given."""
         names = [tuple(dict.fromkeys(key[n] for key in cells)) for n in (0, 1)]
         groups, members = (
-            tuple(of) if of is not None else known for of, known in zip((groups, members), names, strict=True)
+            tuple(names_given) if names_given is not None else known
+            for names_given, known in zip((groups, members), names, strict=True)
         )
         return cls(figure, title, unit, groups, members, dict(cells))
 
@@ -268,7 +269,9 @@ class Series:
         members: Iterable[str] | None = None,
     ) -> "Series":
         """Bars with their intervals."""
-        plain = cls.of(figure, title, unit, {key: of.value for key, of in cells.items()}, groups, members)
+        plain = cls.from_values(
+            figure, title, unit, {key: interval.value for key, interval in cells.items()}, groups, members
+        )
         return replace(plain, intervals=dict(cells))
 
 
@@ -333,10 +336,10 @@ class Measurements:
     def seeds(self, workload: str, system: str, label: str = "") -> dict[int, Measurement]:
         """The measurements that differ only in their seeds, at least one."""
         key = (workload, system, label)
-        found = {measurement.run.seed: measurement for measurement in self._all if measurement.run.key == key}
-        if not found:
+        by_seed = {measurement.run.seed: measurement for measurement in self._all if measurement.run.key == key}
+        if not by_seed:
             raise MissingRunError(key)
-        return found
+        return by_seed
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Measurement:
         workload, system, *label = key
@@ -378,15 +381,15 @@ def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurement
     findings = Findings()
     left_out = []
     for section in sections:
-        found = Findings()
+        own = Findings()
         try:
-            section(measured, found)
+            section(measured, own)
         except MissingRunError as missing:
             workload, system, label = missing.args[0]
             left_out.append(f"{workload} on {system}{f' ({label})' if label else ''}")
             continue
         for name in vars(findings):
-            getattr(findings, name).extend(getattr(found, name))
+            getattr(findings, name).extend(getattr(own, name))
     if left_out:
         findings.incomplete = [
             f"**Not complete**: {len(measured.all())} runs are finished. {len(left_out)} of {len(sections)} sections "
@@ -415,7 +418,7 @@ class Watch:
     def goes_on(self, run: Run, accesses: int) -> None:
         """A run has made this many accesses, including its warm-up."""
 
-    def ended(self, run: Run, so_far: int, of: int) -> None:
+    def ended(self, run: Run, so_far: int, total: int) -> None:
         """A run has ended; this many of all runs are finished."""
 
 
@@ -447,8 +450,8 @@ def measure(
     runs = [
         replace(run, beside=(*run.beside, *beside)) if run.beside else run for run in reproduction.runs() if only(run)
     ]
-    found = {index: kept.find(run, run.window(scale)) for index, run in enumerate(runs)} if kept else {}
-    measured = {index: known for index, known in found.items() if known}
+    earlier = {index: kept.find(run, run.window(scale)) for index, run in enumerate(runs)} if kept else {}
+    measured = {index: known for index, known in earlier.items() if known}
     left = [index for index in range(len(runs)) if index not in measured]
     watch.planned([runs[index] for index in left])
     stop = threading.Event()
@@ -506,7 +509,7 @@ def _measure(
     watch.begins(run)
     window = run.window(scale)
     before = warm_up(run)
-    source = run.spec.format(accesses=run.settle + window, total=before + window, programs=programs)
+    source = run.spec.format(accesses=run.settling_accesses + window, total=before + window, programs=programs)
     if not run.preset:
         return Measurement(run, window, _estimates(run, source))
     with tempfile.TemporaryDirectory(prefix="pagelab-") as folder:
@@ -537,10 +540,10 @@ def _measure(
 
 def _estimates(run: Run, faults: str | Path) -> dict[str, int]:
     """All estimates that a run asks for, of a trace or a process of page faults."""
-    found = estimates.statistics(faults, run.estimate or (), run.seed)
+    estimated = estimates.statistics(faults, run.estimate or (), run.seed)
     for name, settings in run.more_estimates:
-        found |= estimates.statistics(faults, settings, run.seed, name)
-    return found
+        estimated |= estimates.statistics(faults, settings, run.seed, name)
+    return estimated
 
 
 def check(measurement: Measurement) -> None:

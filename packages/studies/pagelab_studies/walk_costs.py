@@ -101,7 +101,7 @@ class Walks:
     fill_cycles: float = 0
 
     @classmethod
-    def of(cls, measurement: Measurement) -> "Walks":
+    def from_measurement(cls, measurement: Measurement) -> "Walks":
         stats = measurement.stats
         names = [name for name in ("pgd", "p4d", "pud", "pmd", "pte") if f"stc.hits.{name}" in stats]
         hits = sum(stats[f"stc.hits.{name}"] - stats.get(f"stc.false_hits.{name}", 0) for name in names)
@@ -160,15 +160,15 @@ class Saving:
     def mean_of(cls, savings: Iterable["Saving"]) -> "Saving":
         """The pair for each set of costs."""
         known = list(savings)
-        values = zip(*(of.values for of in known), strict=True)
-        timed = zip(*(of.timed for of in known), strict=True) if all(of.timed for of in known) else ()
+        values = zip(*(saving.values for saving in known), strict=True)
+        timed = zip(*(saving.timed for saving in known), strict=True) if all(saving.timed for saving in known) else ()
         return cls(*(tuple(sum(each) / len(known) for each in part) for part in (values, timed)))
 
     def minus(self, other: "Saving") -> Interval:
         """The difference of two figures at the same costs."""
         each = [mine - its for mine, its in zip(self.values, other.values, strict=True)]
-        return Interval.of(each, each[0])
+        return Interval.from_values(each, each[0])
 
     @property
     def interval(self) -> Interval:
-        return Interval.of((*self.values, *self.timed), self.values[0])
+        return Interval.from_values((*self.values, *self.timed), self.values[0])

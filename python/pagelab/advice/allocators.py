@@ -166,13 +166,13 @@ def _round_up(address: int) -> int:
 
 def owners_of(mappings: Iterable[Helped], memory: Memory) -> list[Owner]:
     """The owners of memory that huge pages help, each once; owners with nearly no gain are omitted."""
-    found = [
+    owners = [
         owner
         for helped in mappings
         if helped.row["kind"] != "file" and helped.of_gain >= _LEAST_OF_GAIN
         for owner in memory.owners(helped.row)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(owners))
 
 
 def _mappings(trace: Path) -> list[Mapped]:

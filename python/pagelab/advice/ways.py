@@ -36,19 +36,19 @@ def ways(
     if key == "huge":
         others = [owner for owner in owners if not (malloc_apart and owner is Owner.GLIBC)]
         return [*_to_huge_pages(mappings, others), f"for all programs{where}, as root: echo always > {THP}/enabled"]
-    found = {
+    known = {
         "folios": [f"for all programs{where}, as root (Linux 6.8): echo always > {THP}/hugepages-32kB/enabled"],
         "populate": [
             "memory that the program touches as a whole: MAP_POPULATE in the flags of mmap",
             "the same after mmap: madvise(address, length, MADV_POPULATE_WRITE) (Linux 5.14)",
         ],
     }
-    return found[key]
+    return known[key]
 
 
 def _to_huge_pages(mappings: Iterable[Helped], owners: Sequence[Owner]) -> list[str]:
     files = [str(mapping.row.get("file")) for mapping in mappings if mapping.row["kind"] == "file"]
-    found = [way for owner in Owner if owner in owners for way in _BY_OWNER[owner]]
+    commands = [command for owner in Owner if owner in owners for command in _BY_OWNER[owner]]
     if any(file.startswith(_IN_SHARED_MEMORY) for file in files):
-        found.append("shared memory, as root: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")
-    return list(dict.fromkeys(found))
+        commands.append("shared memory, as root: mount -o remount,huge=advise /dev/shm, and madvise(…, MADV_HUGEPAGE)")
+    return list(dict.fromkeys(commands))

@@ -53,11 +53,11 @@ def parts_of(
     advice: Advice, checked: Checked | Unchecked | None = None, circumstances: Circumstances = ORDINARY
 ) -> list[Part]:
     """The same in parts; the first paragraph names the subject of the advice."""
-    found: list[Part] = verdict.first_line(advice, checked) if isinstance(checked, Checked) else []
+    parts: list[Part] = verdict.first_line(advice, checked) if isinstance(checked, Checked) else []
     if circumstances.interrupted:
         made = counted(circumstances.recorded or advice.base.stats.get("accesses", 0), "access", "accesses")
-        found.append(Paragraph(f"Interrupted: the advice below covers the program's first {made}."))
-    found += [
+        parts.append(Paragraph(f"Interrupted: the advice below covers the program's first {made}."))
+    parts += [
         _title(advice, circumstances),
         _assumed(advice),
         *_start_alone(advice),
@@ -65,26 +65,26 @@ def parts_of(
         _costs(advice),
     ]
     if advice.worth_it:
-        found += [
+        parts += [
             Heading("Where the cost is"),
             *_payers(advice),
             Heading("What helps"),
             *_remedies(advice.worth_it, advice, circumstances),
         ]
     elif advice.helping:
-        found += [_too_short(advice), Heading("Where the cost is"), *_payers(advice)]
-        found += [Heading("What would help a longer run"), *_remedies(advice.helping, advice, circumstances)]
+        parts += [_too_short(advice), Heading("Where the cost is"), *_payers(advice)]
+        parts += [Heading("What would help a longer run"), *_remedies(advice.helping, advice, circumstances)]
     else:
-        found.append(_nothing(advice))
+        parts.append(_nothing(advice))
     match checked:
         case Checked():
-            found.append(verdict.measured(advice, checked))
+            parts.append(verdict.measured(advice, checked))
         case Unchecked(why):
-            found.append(Paragraph(f"Could not be checked: {why}"))
+            parts.append(Paragraph(f"Could not be checked: {why}"))
         case None:
             pass
-    found += [*_lost(advice), *_uncertain(advice), _elsewhere(advice), *_trust(advice, circumstances)]
-    return found
+    parts += [*_lost(advice), *_uncertain(advice), _elsewhere(advice), *_trust(advice, circumstances)]
+    return parts
 
 
 def _start_alone(advice: Advice) -> list[Part]:
@@ -344,8 +344,8 @@ def _trust(advice: Advice, circumstances: Circumstances) -> list[Part]:
             f"They also include the 95 % intervals over {counted(len(advice.base.windows), 'window', 'windows')}. Page "
             "faults and calls are known for the whole program; its other time is estimated from the windows."
         )
-    found: list[Part] = [Paragraph(" ".join(sentences))]
+    parts: list[Part] = [Paragraph(" ".join(sentences))]
     if not circumstances.tells_dependencies:
         serial = advice.base.config["machine"]["core"].get("unknown_dependencies") == "serial"
-        found.append(Paragraph(_SERIAL if serial else _INDEPENDENT))
-    return found
+        parts.append(Paragraph(_SERIAL if serial else _INDEPENDENT))
+    return parts

@@ -224,19 +224,19 @@ class _Namer:
 
 def _from_perf_map(name: str, file: str) -> Frame:
     """A function whose name says its source, as Python and Node write them; others stay as they are."""
-    if found := _PYTHON.fullmatch(name):
-        return Frame(found[1], found[2], 0, file)
-    if found := _NODE.fullmatch(name):
-        return Frame(found[1] or "(anonymous)", found[2].removeprefix("file://"), int(found[3]), file)
+    if match := _PYTHON.fullmatch(name):
+        return Frame(match[1], match[2], 0, file)
+    if match := _NODE.fullmatch(name):
+        return Frame(match[1] or "(anonymous)", match[2].removeprefix("file://"), int(match[3]), file)
     return Frame(name, file=file)
 
 
 def _symbols(document: Document, usable: Set[str]) -> Mapping[tuple[str, int], Sequence[Symbol]]:
     """The symbols in the results, and for other files those of the files as they are now."""
-    found: dict[tuple[str, int], Sequence[Symbol]] = {
+    named: dict[tuple[str, int], Sequence[Symbol]] = {
         (file, int(offset)): [Symbol(function, line) for function, line in chain]
         for file, offsets in document.symbols.items()
         for offset, chain in offsets.items()
     }
     asked = (one for one in instructions(document) if one[0] in usable and one[0] not in document.symbols)
-    return {**found, **look_up_inlined(asked)}
+    return {**named, **look_up_inlined(asked)}

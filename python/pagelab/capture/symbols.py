@@ -59,12 +59,12 @@ def look_up_inlined(instructions: Iterable[tuple[str, int]]) -> dict[tuple[str, 
     by_file: dict[str, dict[int, None]] = {}
     for file, offset in instructions:
         by_file.setdefault(file, {})[offset] = None
-    found: dict[tuple[str, int], _Chain] = {}
+    named: dict[tuple[str, int], _Chain] = {}
     for file, offsets in by_file.items():
         if tool:
             chains = _look_up_in_file(tool, Path(file), list(offsets))
-            found.update({(file, offset): chain for offset, chain in chains.items()})
-    return found
+            named.update({(file, offset): chain for offset, chain in chains.items()})
+    return named
 
 
 def _look_up_in_file(tool: str, file: Path, offsets: Sequence[int]) -> dict[int, _Chain]:

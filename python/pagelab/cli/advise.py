@@ -140,28 +140,28 @@ def command(
         warn(
             f"--repeat {repeat}: fewer than {FEWEST_VALUES} pairs of runs have no 95 % interval, so they decide nothing"
         )
-    found = _Found()
+    recorded = _Recorded()
     if context.meta[_IS_PROGRAM]:
         chosen.ensure_known()
         with ExitStack() as stack:
             trace = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelab-"))) / "program.trace"
-            found = _record(trace, program, stretches, stdout, chosen, kept=keep is not None)
-            advised = _advise(found.subject(Subject.from_source(str(trace))), chosen)
+            recorded = _record(trace, program, stretches, stdout, chosen, kept=keep is not None)
+            advised = _advise(recorded.subject(Subject.from_source(str(trace))), chosen)
         if checked:
-            found = _checked(program, repeat or _REPEAT, found, quiet=quiet)
+            recorded = _checked(program, repeat or _REPEAT, recorded, quiet=quiet)
     else:
         of_programs = stretches is not None or checked or keep is not None or stdout is not None
         advised = _advise(Subject.from_source(_source(program, of_programs=of_programs)), chosen)
     advice, subject, trials = advised.advice, advised.subject, advised.advice.trials
     circumstances = Circumstances(
-        interrupted=found.interrupted,
+        interrupted=recorded.interrupted,
         tells_dependencies=subject.tells_dependencies,
         is_sampled=subject.is_sampled,
         owners=advised.owners,
         recorded=subject.accesses,
     )
-    parts = parts_of(advice, found.measured, circumstances)
-    document = json.dumps(document_of(advice, found.measured), indent=1, ensure_ascii=False) + "\n"
+    parts = parts_of(advice, recorded.measured, circumstances)
+    document = json.dumps(document_of(advice, recorded.measured), indent=1, ensure_ascii=False) + "\n"
     if destination:
         write_atomically(destination, document)
     if output:
@@ -169,15 +169,15 @@ def command(
 
         write(output, [trials.window], lead=Lead(subject.name, parts))
     of_traces = [] if context.meta[_IS_PROGRAM] else failures([subject.source])
-    for warning in [*_warnings(trials), *found.warnings, *of_traces]:
+    for warning in [*_warnings(trials), *recorded.warnings, *of_traces]:
         warn(warning)
     if not quiet:
         tell_unused(machine, kernel)
     print(document if json_ == "-" else plain(parts), end="")
-    if found.gave_up:
+    if recorded.gave_up:
         # A warning has given the reason.
-        sys.exit(found.status)
-    end_as(found.status)
+        sys.exit(recorded.status)
+    end_as(recorded.status)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Chosen:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Recorded:
     """How the program itself ended."""
 
     status: int = 0
@@ -228,7 +228,7 @@ def _record(
     chosen: _Chosen,
     *,
     kept: bool,
-) -> _Found:
+) -> _Recorded:
     # The path of a recording that is deleted at once is of no use.
     name = None if kept else "" if chosen.quiet else "recorded"
     recorded = record_to(
@@ -239,20 +239,20 @@ def _record(
         if not recording.accesses:
             raise KeyboardInterrupt
         warn("interrupted: the advice covers what the program did so far; press Ctrl-C again to stop")
-    return _Found(recording.status, recording.gave_up, recorded.interrupted)
+    return _Recorded(recording.status, recording.gave_up, recorded.interrupted)
 
 
-def _checked(program: list[str], repeat: int, found: _Found, *, quiet: bool) -> _Found:
+def _checked(program: list[str], repeat: int, recorded: _Recorded, *, quiet: bool) -> _Recorded:
     """The native saving of huge pages. If it cannot be measured, the advice is still printed."""
     from pagelab.advice import Unchecked, check
 
     say = (lambda _: None) if quiet else partial(print, file=sys.stderr)
     try:
-        return replace(found, measured=check(program, repeat, say))
+        return replace(recorded, measured=check(program, repeat, say))
     except PagelabError as error:
-        return replace(found, measured=Unchecked(str(error)))
+        return replace(recorded, measured=Unchecked(str(error)))
     except KeyboardInterrupt:
-        return replace(found, measured=Unchecked("interrupted"), status=_INTERRUPTED)
+        return replace(recorded, measured=Unchecked("interrupted"), status=_INTERRUPTED)
 
 
 def _warnings(trials: "Trials") -> list[str]:

@@ -21,12 +21,12 @@ _TAKES_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "he
 def add(app: App, name: str) -> None:
     """Adds the command of that name; without its package, a command that says what to install."""
     extra = EXTRAS[name]
-    found = next(iter(entry_points(group=GROUP, name=name)), None)
-    if found is None:
+    entry_point = next(iter(entry_points(group=GROUP, name=name)), None)
+    if entry_point is None:
         _add_error(app, name, f"it is in the package pagelab-{extra}, which is not installed")
         return
     try:
-        command = found.load()
+        command = entry_point.load()
     except ImportError as error:
         _add_error(app, name, f"the package pagelab-{extra} does not fit this version of pagelab ({error})")
         return

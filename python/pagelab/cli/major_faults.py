@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pagelab.cli.terminal import print_table, warn
 from pagelab.host import calibrate
-from pagelab.major_faults.measurement import Device, Measured, Plan, Step, measure
+from pagelab.major_faults.measurement import Device, Measured, Plan, TracepointPasses, measure
 from pagelab.major_faults.settings import kibibytes, lost, settings, to_toml
 from pagelab.major_faults.stages import STAGES, Spread
 from pagelab.output import write_atomically
@@ -86,7 +86,7 @@ def _steps(device: Device) -> Table:
     table.add_column("tracepoints")
     for title in ("touch in ns", "beside the device", "more"):
         table.add_column(title, justify="right")
-    before: Step | None = None
+    before: TracepointPasses | None = None
     for step in device.steps:
         name = f"and {step.tracepoint}" if step.tracepoint else "around the device" if step.beside else "none"
         more = f"{min(step.beside) - min(before.beside):+,.0f}" if before and before.beside else ""

@@ -145,9 +145,9 @@ def _table(title: str, curves: Sequence[Curve], marks: Sequence[Mark], scale: fl
         table.add_row(label, *(_misses(curve, entries, scale) for curve in curves), *([names] if marks else []))
     table.add_row("")
     for times in _TIMES:
-        found = [curve.entries_for(times) for curve in curves]
-        if any(found):
-            cells = (_size(curve, entries, of_lines) for curve, entries in zip(curves, found, strict=True))
+        by_curve = [curve.entries_for(times) for curve in curves]
+        if any(by_curve):
+            cells = (_size(curve, entries, of_lines) for curve, entries in zip(curves, by_curve, strict=True))
             table.add_row(f"{times:,}× fewer", *cells)
     table.add_row("no limit", *("?" if curve.is_empty else _number(curve.first_references * scale) for curve in curves))
     return table

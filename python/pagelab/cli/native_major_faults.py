@@ -117,7 +117,7 @@ def _show(native: Native, systems: Sequence[Simulated], outcome: Estimate | Refu
     limit = f"at most {plan.memory_bytes / (1 << 20):,.0f} MiB (cgroup v{native.cgroup})" if plan.memory_bytes else ""
     dropped = f"cold: {', '.join(map(str, plan.cold))}" if plan.cold else ""
     how = ", ".join(filter(None, (f"{plan.runs} run{'s' * (plan.runs != 1)}", limit, dropped)))
-    print(f"{shlex.join(plan.command)}\n{how}; {'its requests' if native.told else 'the whole process'}\n")
+    print(f"{shlex.join(plan.command)}\n{how}; {'its requests' if native.reported else 'the whole process'}\n")
     print_table(_native(native))
     if systems:
         print()

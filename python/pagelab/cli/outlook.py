@@ -41,14 +41,14 @@ class Outlook:
         self._report(name, done, total)
 
     def _weight(self, name: str) -> int:
-        found = _OF.match(name)
-        return _SECOND_HALF if found and 2 * int(found[1]) > int(found[2]) else 1
+        match = _OF.match(name)
+        return _SECOND_HALF if match and 2 * int(match[1]) > int(match[2]) else 1
 
     def _tell(self, name: str, total: int, seconds: float) -> None:
-        found, done = _OF.match(name), sum(self._done.values())
-        if not found or not done:
+        match, done = _OF.match(name), sum(self._done.values())
+        if not match or not done:
             return
-        replays = int(found[2])
+        replays = int(match[2])
         left = seconds * (replays / 2 * (1 + _SECOND_HALF) * total / done - 1)
         if left < _LONG_SECONDS:
             return

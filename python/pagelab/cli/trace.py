@@ -283,10 +283,10 @@ def _describe(about: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("recorded", "in stretches; how much was skipped in all is not known"))
     if meta.get("sampled"):
         lines.append(("samples", "the accesses are a sample of the program's accesses"))
-    told = "which loads addresses come from, and branches" if meta.get("dependencies") else "not recorded"
-    lines.append(("dependencies", told))
-    told = "of each access, and what was allocated by which call" if meta.get("call_stacks") else "not recorded"
-    lines.append(("call stacks", told))
+    recorded = "which loads addresses come from, and branches" if meta.get("dependencies") else "not recorded"
+    lines.append(("dependencies", recorded))
+    recorded = "of each access, and what was allocated by which call" if meta.get("call_stacks") else "not recorded"
+    lines.append(("call stacks", recorded))
     if meta["mappings_inferred"]:
         lines.append(("mappings", "inferred from the accesses: the origin had no events"))
     lines += [("missing", loss) for loss in meta.get("losses", [])]

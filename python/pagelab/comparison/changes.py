@@ -8,7 +8,7 @@ from pagelab.comparison.differences import Difference
 from pagelab.comparison.intervals import Change
 from pagelab.comparison.limits import EXCEEDED, UNDECIDED, Verdict
 from pagelab.comparison.metrics import METRICS, PLACE_METRICS, statistic
-from pagelab.comparison.places import Place, change_at
+from pagelab.comparison.places import CodePlace, change_at
 from pagelab.comparison.sides import Side
 from pagelab.comparison.values import Runs, change_of_metric
 
@@ -34,8 +34,8 @@ class SystemComparison:
     b: Runs
     totals: tuple[Row, ...]
     classes: tuple[Row, ...]
-    mappings: tuple[Place, ...]
-    functions: tuple[Place, ...]
+    mappings: tuple[CodePlace, ...]
+    functions: tuple[CodePlace, ...]
 
     def rows(self) -> list[Row]:
         """All figures, those of mappings and functions included."""
@@ -58,10 +58,10 @@ class SystemComparison:
             UsageError: there is no such place.
         """
         for kind in (self.mappings, self.functions):
-            found = [one for one in kind if one.name == place] or [one for one in kind if place in one.aliases]
-            if found:
-                whole = found[0]
-                for one in found[1:]:
+            matching = [one for one in kind if one.name == place] or [one for one in kind if place in one.aliases]
+            if matching:
+                whole = matching[0]
+                for one in matching[1:]:
                     whole = whole + one
                 return change_at(whole, metric, self.a, self.b)
         if not self.mappings and not self.functions:

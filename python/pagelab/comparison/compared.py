@@ -62,13 +62,13 @@ def compare_sides(a: Side, b: Side, limits: Iterable[Limit] = (), *, even_if_dif
         UsageError: a limit on a figure that was not counted.
     """
     pairs = _pair_systems(a, b)
-    found = differences.find(a, b, [(one.first, other.first) for one, other in pairs])
-    void = [difference.describe() for difference in found if difference.voids]
+    differing = differences.find(a, b, [(one.first, other.first) for one, other in pairs])
+    void = [difference.describe() for difference in differing if difference.voids]
     if void and not even_if_different:
         raise NotComparableError(f"not comparable: {'; '.join(void)}. --even-if-different compares them anyway")
     systems = tuple(_compare_system(*pair) for pair in pairs)
     verdicts = tuple(_judge(limit, system) for limit in limits for system in systems)
-    return Comparison(a, b, systems, tuple(found), verdicts, tuple(_notes(a, b, systems)))
+    return Comparison(a, b, systems, tuple(differing), verdicts, tuple(_notes(a, b, systems)))
 
 
 def _judge(limit: Limit, system: SystemComparison) -> Verdict:
@@ -97,18 +97,18 @@ def _pair_systems(a: Side, b: Side) -> list[tuple[Runs, Runs]]:
 
 def _by_system(side: Side) -> dict[tuple[str, ...], Runs]:
     """The runs of each system; runs that only differ in their seed belong to one system."""
-    found: dict[tuple[str, ...], list[list[SystemResult]]] = {}
+    by_key: dict[tuple[str, ...], list[list[SystemResult]]] = {}
     for number, results in enumerate(side.recordings):
         for result in results.systems:
             settings = [setting for setting in result.settings if not setting.startswith("engine.seed=")]
-            recordings = found.setdefault((result.system, *settings), [])
+            recordings = by_key.setdefault((result.system, *settings), [])
             if len(recordings) <= number:
                 recordings.append([])
             recordings[-1].append(result)
-    counts = {key: {len(seeds) for seeds in recordings} for key, recordings in found.items()}
-    if any(len(found[key]) != len(side.recordings) or len(each) != 1 for key, each in counts.items()):
+    counts = {key: {len(seeds) for seeds in recordings} for key, recordings in by_key.items()}
+    if any(len(by_key[key]) != len(side.recordings) or len(each) != 1 for key, each in counts.items()):
         raise UsageError(f"{side.name}: its results are not all of the same systems and seeds")
-    return {key: Runs(tuple(map(tuple, recordings))) for key, recordings in found.items()}
+    return {key: Runs(tuple(map(tuple, recordings))) for key, recordings in by_key.items()}
 
 
 def _compare_system(a: Runs, b: Runs) -> SystemComparison:

@@ -30,7 +30,7 @@ class Difference:
 
 def find(a: Side, b: Side, pairs: list[tuple[SystemResult, SystemResult]]) -> list[Difference]:
     """All known differences, those that make a comparison invalid first."""
-    found = [
+    differing = [
         *_versions(a, b),
         *(difference for pair in pairs for difference in _of_systems(*pair)),
         *_requests(a, b),
@@ -38,7 +38,7 @@ def find(a: Side, b: Side, pairs: list[tuple[SystemResult, SystemResult]]) -> li
         *_exits(a, b),
         *_recordings(a, b),
     ]
-    return sorted(dict.fromkeys(found), key=lambda difference: not difference.voids)
+    return sorted(dict.fromkeys(differing), key=lambda difference: not difference.voids)
 
 
 def _versions(a: Side, b: Side) -> Iterator[Difference]:

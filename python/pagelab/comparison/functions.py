@@ -95,16 +95,16 @@ def same_function(a: Collection[Key], b: Collection[Key]) -> dict[Key, Key]:
     """A's functions by B's keys if only parameters differ. Each exists on one side only, and its file has no other such
     function of that name."""
     alone = [_by_bare_name(one for one in side if one not in other) for side, other in ((a, b), (b, a))]
-    pairs = ((alone[0].get(name, []), found) for name, found in alone[1].items())
+    pairs = ((alone[0].get(name, []), keys) for name, keys in alone[1].items())
     return {two[0]: one[0] for one, two in pairs if len(one) == len(two) == 1}
 
 
 def _by_bare_name(keys: Iterable[Key]) -> dict[Key, list[Key]]:
-    found: dict[Key, list[Key]] = {}
+    by_name: dict[Key, list[Key]] = {}
     for key in keys:
         if "(" in key[0]:
-            found.setdefault((without_arguments(key[0]), key[1]), []).append(key)
-    return found
+            by_name.setdefault((without_arguments(key[0]), key[1]), []).append(key)
+    return by_name
 
 
 def labels(keys: Sequence[Key]) -> list[str]:

@@ -16,7 +16,7 @@ _Values = Sequence[Costs]
 
 
 @dataclass(frozen=True)
-class Place:
+class CodePlace:
     """A mapping or a function of both versions."""
 
     kind: str
@@ -30,9 +30,9 @@ class Place:
     """Bytes of a mapping; none if there is no such mapping, and for functions."""
     size_b: int | None
 
-    def __add__(self, other: "Place") -> "Place":
+    def __add__(self, other: "CodePlace") -> "CodePlace":
         """Both together, under the name of the first."""
-        return Place(
+        return CodePlace(
             self.kind,
             self.name,
             self.aliases,
@@ -47,17 +47,17 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return None if a is None and b is None else (a or 0) + (b or 0)
 
 
-def change_at(place: Place, metric: str, a: Runs, b: Runs) -> Change:
+def change_at(place: CodePlace, metric: str, a: Runs, b: Runs) -> Change:
     """The change of one of `PLACE_METRICS` there."""
     values = {
         id(result): costs
         for runs, side in ((a, place.a), (b, place.b))
         for result, costs in zip(runs.all, side, strict=True)
     }
-    found = change(a, b, lambda result: scale(result) * values[id(result)].get(metric))
+    changed = change(a, b, lambda result: scale(result) * values[id(result)].get(metric))
     # The costs of every run are known.
-    assert found is not None
-    return found
+    assert changed is not None
+    return changed
 
 
 @dataclass
@@ -93,7 +93,7 @@ def _gather(runs: Runs) -> _Side:
     return side
 
 
-def compare_places(a: Runs, b: Runs) -> tuple[list[Place], list[Place]]:
+def compare_places(a: Runs, b: Runs) -> tuple[list[CodePlace], list[CodePlace]]:
     """Mappings and functions of runs that all have a profile."""
     sides = _gather(a), _gather(b)
     pairs = mappings.match(sides[0].reference, sides[1].reference)
@@ -101,7 +101,7 @@ def compare_places(a: Runs, b: Runs) -> tuple[list[Place], list[Place]]:
     return _mappings(sides, pairs), _functions(a, b, sides, files)
 
 
-def _mappings(sides: tuple[_Side, _Side], pairs: Sequence[mappings.Pair]) -> list[Place]:
+def _mappings(sides: tuple[_Side, _Side], pairs: Sequence[mappings.Pair]) -> list[CodePlace]:
     numbers = [{id(mapping): number for number, mapping in enumerate(side.reference)} for side in sides]
     ends = [PurePath(one.name).name for pair in pairs for one in pair[:1] if one and one.kind == "file"]
     anonymous, places = 0, []
@@ -115,8 +115,8 @@ def _mappings(sides: tuple[_Side, _Side], pairs: Sequence[mappings.Pair]) -> lis
             for mapping, side, number_of in zip(pair, sides, numbers, strict=True)
         ]
         sizes = [None if mapping is None else mapping.size for mapping in pair]
-        places.append(Place("mapping", name, aliases, values[0], values[1], sizes[0], sizes[1]))
-    others = Place("mapping", mappings.OTHERS, frozenset(), sides[0].others, sides[1].others, None, None)
+        places.append(CodePlace("mapping", name, aliases, values[0], values[1], sizes[0], sizes[1]))
+    others = CodePlace("mapping", mappings.OTHERS, frozenset(), sides[0].others, sides[1].others, None, None)
     return [*places, others] if any(cost != Costs() for cost in (*others.a, *others.b)) else places
 
 
@@ -134,7 +134,7 @@ def _names(pair: mappings.Pair, number: int, ends: Sequence[str]) -> tuple[str, 
     return " → ".join(short), frozenset({*paths, *short, "file"})
 
 
-def _functions(a: Runs, b: Runs, sides: tuple[_Side, _Side], files: Mapping[str, str]) -> list[Place]:
+def _functions(a: Runs, b: Runs, sides: tuple[_Side, _Side], files: Mapping[str, str]) -> list[CodePlace]:
     by_run = [
         [_of_run(result, own) for result, own in zip(runs.all, side.files, strict=True)]
         for runs, side in zip((a, b), sides, strict=True)
@@ -151,7 +151,7 @@ def _functions(a: Runs, b: Runs, sides: tuple[_Side, _Side], files: Mapping[str,
         values = [[run.get(key, Costs()) for run in side] for side in by_run]
         # Without its arguments, a C++ function is easier to name.
         aliases = frozenset({key[0], key[0].split("(")[0], without_arguments(key[0])} - {""})
-        places.append(Place("function", label, aliases, values[0], values[1], None, None))
+        places.append(CodePlace("function", label, aliases, values[0], values[1], None, None))
     return places
 
 

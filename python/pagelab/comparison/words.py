@@ -9,7 +9,7 @@ from pagelab.comparison.changes import Changes, Row, SystemComparison
 from pagelab.comparison.intervals import Change, Interval
 from pagelab.comparison.limits import EXCEEDED, UNDECIDED, WITHIN, Verdict
 from pagelab.comparison.metrics import METRICS
-from pagelab.comparison.places import Place, change_at
+from pagelab.comparison.places import CodePlace, change_at
 from pagelab.quantities import size_text
 from pagelab.results.table import short
 
@@ -153,15 +153,15 @@ def _largest(classes: Sequence[Row]) -> str:
 
 def _where(system: SystemComparison) -> str:
     """The mapping and the function in which paging changed most."""
-    found = []
+    phrases = []
     for places in (system.mappings, system.functions):
         changed = [(change_at(one, "paging_cycles", system.a, system.b).difference, one) for one in places]
         if changed:
             difference, place = max(changed, key=lambda item: abs(item[0]))
             if difference:
                 size = f", {_sizes(place)}" if place.kind == "mapping" and _sizes(place) else ""
-                found.append(f"{_short_name(place)} ({signed(difference)}{size})")
-    return f" Paging changed most in {' and in '.join(found)}." if found else ""
+                phrases.append(f"{_short_name(place)} ({signed(difference)}{size})")
+    return f" Paging changed most in {' and in '.join(phrases)}." if phrases else ""
 
 
 def _figures(title: str, rows: Sequence[Row]) -> Table:
@@ -238,8 +238,8 @@ def _share(interval: Interval | None) -> str:
     return f"{_as_percent(interval[0]).removesuffix(' %')} to {_as_percent(interval[1])}"
 
 
-def _places(title: str, places: Sequence[Place], system: SystemComparison) -> Table:
-    def change(place: Place, metric: str) -> Change:
+def _places(title: str, places: Sequence[CodePlace], system: SystemComparison) -> Table:
+    def change(place: CodePlace, metric: str) -> Change:
         return change_at(place, metric, system.a, system.b)
 
     ordered = sorted(places, key=lambda one: -abs(change(one, "paging_cycles").difference))
@@ -264,7 +264,7 @@ def _places(title: str, places: Sequence[Place], system: SystemComparison) -> Ta
     )
 
 
-def _place(place: Place, change: Callable[[Place, str], Change], *, mapped: bool) -> list[str]:
+def _place(place: CodePlace, change: Callable[[CodePlace, str], Change], *, mapped: bool) -> list[str]:
     cycles = change(place, "paging_cycles")
     return [
         _short_name(place),
@@ -281,7 +281,7 @@ def _both(change: Change) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _sizes(place: Place) -> str:
+def _sizes(place: CodePlace) -> str:
     sizes = [place.size_a, place.size_b]
     if sizes == [None, None]:
         return ""
@@ -289,7 +289,7 @@ def _sizes(place: Place) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _short_name(place: Place) -> str:
+def _short_name(place: CodePlace) -> str:
     """A long C++ name without its arguments: limits take it, too."""
     long = place.kind == "function" and len(place.name) > _LONGEST_NAME
     return shortened(without_arguments(place.name) if long else place.name)

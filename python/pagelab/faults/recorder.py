@@ -320,9 +320,9 @@ class Perf:
             raise TraceError(f"perf script cannot print what was recorded: {why}")
 
 
-def reason(said: str) -> str:
+def reason(output: str) -> str:
     """perf's error in one line; empty if there is none."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     after = [line for _, error, line in (line.partition("Error:") for line in lines) if error]
     # The text may follow on the next line.
     at = next((number + 1 for number, line in enumerate(lines) if line == "Error:"), 0)

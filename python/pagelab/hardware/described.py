@@ -235,13 +235,13 @@ def _descriptors(leaves: Leaves) -> Iterator[Tlb]:
 
 def caches(folder: Path = _CACHES) -> list[Cache]:
     """The caches of the first CPU, without those of instructions; none if Linux does not report them."""
-    found = []
+    listed = []
     for path in sorted(folder.glob("index*")):
         texts = {name: (path / name).read_text().strip() for name in ("level", "type", "size", "ways_of_associativity")}
         if texts["type"] != "Instruction" and int(texts["ways_of_associativity"]):
             size = int(texts["size"].removesuffix("K")) << 10
-            found.append(Cache(int(texts["level"]), size, int(texts["ways_of_associativity"])))
-    return found
+            listed.append(Cache(int(texts["level"]), size, int(texts["ways_of_associativity"])))
+    return listed
 
 
 def last_level_inclusive(leaves: Leaves) -> bool | None:

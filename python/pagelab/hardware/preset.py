@@ -189,14 +189,14 @@ class _Draft:
         ):
             arrays = [tlb for tlb in self.tlbs if tlb.level == level and tlb.kind in kinds]
             if arrays:
-                told = [{"pages": list(tlb.pages), "entries": tlb.entries, "ways": tlb.ways} for tlb in arrays]
+                reported = [{"pages": list(tlb.pages), "entries": tlb.entries, "ways": tlb.ways} for tlb in arrays]
                 missing = {page for array in table[key] for page in array["pages"]} - {
                     p for t in arrays for p in t.pages
                 }
                 # Page sizes without a statement keep the base preset's array.
                 kept = [array for array in table[key] if set(array["pages"]) <= missing]
-                table[key] = told + kept
-                for number in range(len(told)):
+                table[key] = reported + kept
+                for number in range(len(reported)):
                     self.origin[f"tlb.{key}.{number}"] = "cpuid of this machine; LRU is an estimate"
         first = next(
             (tlb.entries for tlb in self.tlbs if tlb.level == 1 and tlb.kind != "instruction" and "4K" in tlb.pages),
@@ -241,7 +241,7 @@ class _Draft:
         most = max(chase)
         if max(caches, default=0) == _LAST_LEVEL:
             self._tell_share(caches[_LAST_LEVEL])
-        found = self._walks()
+        walk_costs = self._walks()
         last = caches[max(caches)].size_bytes if caches else 0
         if most < _LEAST_BEYOND * last:
             self.warnings.append(
@@ -253,16 +253,16 @@ class _Draft:
             (tlb.entries for tlb in self.tlbs if tlb.level == 1 and "2M" in tlb.pages and tlb.kind != "instruction"), 0
         )
         if most >> 21 > large and large:
-            told = f"a chase in {most >> 20} MiB, less the L2 TLB, since the L1 TLB does not hold its pages"
+            origin = f"a chase in {most >> 20} MiB, less the L2 TLB, since the L1 TLB does not hold its pages"
             extra = self.preset["tlb"]["l2_latency_cycles"]
-            if found and found.in_pieces:
+            if walk_costs and walk_costs.in_pieces:
                 # Beyond what the second level holds of the pieces.
-                extra = found.large[max(found.large)]
-                told += ", and a walk, since the TLBs hold pieces of pages"
+                extra = walk_costs.large[max(walk_costs.large)]
+                origin += ", and a walk, since the TLBs hold pieces of pages"
             memory = _less(memory, extra)
         else:
-            told = f"a chase in {most >> 20} MiB"
-        self._latency("cache.dram_latency_cycles", "memory", memory, told)
+            origin = f"a chase in {most >> 20} MiB"
+        self._latency("cache.dram_latency_cycles", "memory", memory, origin)
         line_cycles = 64 * self.measured.read_ns_per_byte.value / self.measured.clock_ns.value
         at_once = max(round(memory.value / line_cycles), 1)
         if self._is_plausible("cache.bulk_parallelism", "lines of memory read in order at once", at_once):
@@ -280,12 +280,12 @@ class _Draft:
         share = share_bytes(self.measured.chase_cycles, self.preset["cache"]["l3"]["latency_cycles"])
         if share is None or share >= _WHOLE * last.size_bytes:
             return
-        found, whole = f"{share / 2**20:.1f} MiB", f"{last.size_bytes >> 20} MiB"
-        self.comments.append(f"of the last cache of {whole}, a chase finds {found}: in so many, half of its loads miss")
+        part, whole = f"{share / 2**20:.1f} MiB", f"{last.size_bytes >> 20} MiB"
+        self.comments.append(f"of the last cache of {whole}, a chase finds {part}: in so many, half of its loads miss")
         # In whole KiB of each way.
         half = (last.size_bytes >> 11) // last.ways * last.ways
         self.warnings.append(
-            f"a chase finds {found} of the last cache of {whole}, which others may use; the preset has all of it, and "
+            f"a chase finds {part} of the last cache of {whole}, which others may use; the preset has all of it, and "
             f"--set machine.cache.l3.size_bytes={half}KiB shows what a smaller one would change"
         )
 
@@ -320,32 +320,34 @@ class _Draft:
         self.preset["core"] = core
 
     def _walks(self) -> walks.Walks | None:
-        told = [tlb.entries for tlb in self.tlbs if tlb.level > 1 and tlb.kind != "instruction" and "4K" in tlb.pages]
-        return walks.measured_walks(self.measured, max(told, default=walks.ENTRIES))
+        entries = [
+            tlb.entries for tlb in self.tlbs if tlb.level > 1 and tlb.kind != "instruction" and "4K" in tlb.pages
+        ]
+        return walks.measured_walks(self.measured, max(entries, default=walks.ENTRIES))
 
     def set_walks(self) -> None:
         """How the processor walks, derived from the cost of walks."""
-        found = self._walks()
-        if found is None:
+        cost = self._walks()
+        if cost is None:
             self.warnings.append(f"walks could not be measured: they are as in {self.base}")
             return
         virtualised = self.facts.machine.virtualised
-        if virtualised and found.large and not found.in_pieces:
+        if virtualised and cost.large and not cost.in_pieces:
             self.warnings.append(
                 "the TLBs hold large pages whole, so the host maps this machine with large pages; replays with "
                 "--nested assume a host with small pages"
             )
-        made = walks.fit(self.preset, found, virtualised=virtualised)
+        made = walks.fit(self.preset, cost, virtualised=virtualised)
         made.arrangement.apply(self.preset)
         if not made.is_near:
             self.warnings.append(
-                f"no modelled arrangement walks like this machine: {found} cycles, and {made.simulated}"
+                f"no modelled arrangement walks like this machine: {cost} cycles, and {made.simulated}"
             )
-        pages = " and ".join(f"{count:,}" for count in found.small)
+        pages = " and ".join(f"{count:,}" for count in cost.small)
         self.comments.append(
-            f"a walk, with the second-level TLB, of {pages} pages in turn: {found} cycles; simulated: {made.simulated}"
+            f"a walk, with the second-level TLB, of {pages} pages in turn: {cost} cycles; simulated: {made.simulated}"
         )
-        how = f"nearest of {made.others + 1} arrangements: a walk takes {found} cycles, simulated {made.simulated}"
+        how = f"nearest of {made.others + 1} arrangements: a walk takes {cost} cycles, simulated {made.simulated}"
         for key in ("cache.walker_entry", "mmu_cache.of_hosts"):
             self.origin[key] = f"measured: {how}"
         self.origin["tlb.guest"] = f"estimated: entries, ways and latency; that there is one is measured: {how}"
@@ -415,10 +417,10 @@ def _reaches(measured: Processor, tlbs: Sequence[described.Tlb]) -> list[str]:
     lines = []
     for page, cycles in (("4K", measured.small_page_cycles), ("2M", measured.large_page_cycles)):
         inside = cycles[min(cycles)].value
-        told = [tlb.entries for tlb in tlbs if page in tlb.pages and tlb.kind != "instruction"]
+        entries = [tlb.entries for tlb in tlbs if page in tlb.pages and tlb.kind != "instruction"]
         lines.append(
             f"pages of {page}: loads to up to {reach(cycles, inside + 3)} of them hit the L1 TLB; cpuid states "
-            f"{' and '.join(map(str, told)) or 'nothing'}"
+            f"{' and '.join(map(str, entries)) or 'nothing'}"
         )
     most = max(measured.small_page_cycles)
     # The same number of lines in large pages is in the same caches, and needs no walk.

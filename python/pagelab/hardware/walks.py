@@ -113,33 +113,34 @@ def measured_walks(processor: Processor, entries: int = ENTRIES) -> Walks | None
     return Walks(small, beyond(processor.piece_cycles) if processor.huge_share == 1 else {})
 
 
-def fit(machine: Mapping[str, Any], found: Walks, *, virtualised: bool) -> Fit:
+def fit(machine: Mapping[str, Any], measured: Walks, *, virtualised: bool) -> Fit:
     """The arrangement of a machine whose walks are nearest to those found.
 
     Args:
         machine: The preset without origins; it is not changed.
     """
     entries = ("l1", "l2") if "l2" in machine["cache"] else ("l1",)
-    hosts, guests = ((True, False), (False, True)) if virtualised and found.in_pieces else ((True,), (False,))
+    hosts, guests = ((True, False), (False, True)) if virtualised and measured.in_pieces else ((True,), (False,))
     arrangements = [Arrangement(*choice) for choice in itertools.product(entries, hosts, guests)]
     tried = [
-        (arrangement, simulated(machine, arrangement, found, virtualised=virtualised)) for arrangement in arrangements
+        (arrangement, simulated(machine, arrangement, measured, virtualised=virtualised))
+        for arrangement in arrangements
     ]
-    best, cost = min(tried, key=lambda one: sum(math.log(ratio) ** 2 for ratio in _ratios(found, one[1])))
-    is_near = all(1 / _FAR < ratio < _FAR for ratio in _ratios(found, cost))
+    best, cost = min(tried, key=lambda one: sum(math.log(ratio) ** 2 for ratio in _ratios(measured, one[1])))
+    is_near = all(1 / _FAR < ratio < _FAR for ratio in _ratios(measured, cost))
     return Fit(best, cost, len(tried) - 1, is_near)
 
 
-def _ratios(found: Walks, cost: Walks) -> list[float]:
+def _ratios(measured: Walks, cost: Walks) -> list[float]:
     """The measured cost of walks in small pages, and in large ones if that was measured."""
-    pairs = [(found.small[count], cost.small[count]) for count in cost.small]
-    pairs += [(found.large[count], cost.large[count]) for count in cost.large]
+    pairs = [(measured.small[count], cost.small[count]) for count in cost.small]
+    pairs += [(measured.large[count], cost.large[count]) for count in cost.large]
     return [made / wanted for wanted, made in pairs]
 
 
-def simulated(machine: Mapping[str, Any], arrangement: Arrangement, found: Walks, *, virtualised: bool) -> Walks:
+def simulated(machine: Mapping[str, Any], arrangement: Arrangement, measured: Walks, *, virtualised: bool) -> Walks:
     """What the same walks cost on a machine with an arrangement; of large pages if the TLB holds these in pieces."""
-    nested = virtualised and found.in_pieces
+    nested = virtualised and measured.in_pieces
     preset = {key: dict(value) if isinstance(value, Mapping) else value for key, value in machine.items()}
     arrangement.apply(preset)
     systems: list[System] = [_ON_LARGE_PAGES if virtualised else "radix"]
@@ -149,7 +150,7 @@ def simulated(machine: Mapping[str, Any], arrangement: Arrangement, found: Walks
     with tempfile.TemporaryDirectory(prefix="pagelab-walks-") as folder:
         file = Path(folder) / "machine.toml"
         file.write_text(tomli_w.dumps(preset), encoding="utf-8")
-        for count in found.small:
+        for count in measured.small:
             by_count[count] = _walks(file, systems, count)
     return Walks(
         {count: cycles[0] for count, cycles in by_count.items()},

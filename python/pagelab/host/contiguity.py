@@ -284,11 +284,11 @@ class Process:
 
     def _huge_zero(self, first: int, frames: Entries, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which pages are mapped to the large page of zeros; /proc/kpageflags identifies it."""
-        found = np.zeros(len(frames), dtype=bool)
+        is_zero = np.zeros(len(frames), dtype=bool)
         begin = -first % LARGE_PAGES
         count = (len(frames) - begin) // LARGE_PAGES
         if self._page_flags is None or count <= 0:
-            return found
+            return is_zero
         whole = slice(begin, begin + count * LARGE_PAGES)
         runs = frames[whole].reshape(count, LARGE_PAGES)
         consecutive = (runs == runs[:, :1] + np.arange(LARGE_PAGES, dtype=np.uint64)).all(axis=1)
@@ -296,8 +296,8 @@ class Process:
         for run in np.flatnonzero(consecutive & aligned & present[whole].reshape(count, LARGE_PAGES).all(axis=1)):
             flags = os.pread(self._page_flags, 8, int(runs[run, 0]) * 8)
             if int.from_bytes(flags, "little") & _KPF_ZERO_PAGE:
-                found[begin + run * LARGE_PAGES :][:LARGE_PAGES] = True
-        return found
+                is_zero[begin + run * LARGE_PAGES :][:LARGE_PAGES] = True
+        return is_zero
 
     def _stat(self) -> "_Stat":
         try:

@@ -162,20 +162,22 @@ def percent_apart(simulated_misses: int, native: Native) -> float | None:
 
 def warnings(native: Native, systems: Sequence[Simulated]) -> list[str]:
     """Warnings before the figures are compared."""
-    said = []
+    messages = []
     left = max(run.left_in_cache for run in native.runs)
     if left:
-        said.append(f"{left:,} pages of the files of --cold stayed in the page cache: does another process map them?")
-    if not native.told:
-        said.append(
+        messages.append(
+            f"{left:,} pages of the files of --cold stayed in the page cache: does another process map them?"
+        )
+    if not native.reported:
+        messages.append(
             "the program does not print seconds=, major_faults= and minor_faults= of its requests, so starting and "
             "opening count, too"
         )
     limits = {system.limit_bytes for system in systems if system.limit_bytes is not None}
-    said += [
+    messages += [
         f"the results have kernel.cgroup_limit_bytes={limit}, and --memory is {native.plan.memory_bytes}: give "
         "both the same"
         for limit in sorted(limits)
         if limit != native.plan.memory_bytes
     ]
-    return said
+    return messages

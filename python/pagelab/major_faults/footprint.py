@@ -76,14 +76,14 @@ def caches(cpu: int) -> Caches:
     missing = [what for key, what in names.items() if sizes.get(key, 0) <= 0]
     if missing:
         raise NoFootprintError(f"{_CPUS}/cpu{cpu}/cache does not tell the {', the '.join(missing)}")
-    found = Caches(sizes["line"], sizes["1"], sizes["2"], sizes["3"])
+    host = Caches(sizes["line"], sizes["1"], sizes["2"], sizes["3"])
     # A quarter of L2 does not fit L1D, and some of L3 does not fit L2.
-    if found.l2 < 8 * found.l1d or found.l3 < 4 * found.l2:
+    if host.l2 < 8 * host.l1d or host.l3 < 4 * host.l2:
         raise NoFootprintError(
-            f"L1D, L2 and L3 have {found.l1d >> 10}, {found.l2 >> 10} and {found.l3 >> 10} KiB; each must be several "
+            f"L1D, L2 and L3 have {host.l1d >> 10}, {host.l2 >> 10} and {host.l3 >> 10} KiB; each must be several "
             "times as large as the one before (L2 eight times, L3 four times) for sets that lie in one alone"
         )
-    return found
+    return host
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,13 @@ def displace(target: Target, seed: int, caches: Caches) -> FootprintPass:
         "latencies_of": caches.latencies_of,
     }
     try:
-        told = json.loads(_engine.displace_json(target.path, json.dumps(asked)))
+        timings = json.loads(_engine.displace_json(target.path, json.dumps(asked)))
     except UsageError as error:
         raise NoFootprintError(str(error)) from None
-    sets = told["working_sets"]
-    ensure_cold(target.faults * len(sets), told["resident"], told["major_faults"])
+    sets = timings["working_sets"]
+    ensure_cold(target.faults * len(sets), timings["resident"], timings["major_faults"])
     lines, after, control = ([each[key] for each in sets] for key in ("lines", "after_fault", "control"))
-    return FootprintPass(told["latencies"], lines, after, control, told["real_time"])
+    return FootprintPass(timings["latencies"], lines, after, control, timings["real_time"])
 
 
 def footprint(passes: Sequence[FootprintPass], caches: Caches) -> Footprint:

@@ -19,7 +19,7 @@ from pagelab.major_faults.footprint import (
     displace,
     footprint,
 )
-from pagelab.major_faults.places import PAGE, Place, cold_file, place, ram_disk, ram_disk_refusal
+from pagelab.major_faults.places import PAGE, BlockDevice, cold_file, place, ram_disk, ram_disk_refusal
 from pagelab.major_faults.recorder import Pass, Recorder, Target, busy_cpus, scratch
 from pagelab.major_faults.stages import Cut, Fault, Spread, cut, spans
 
@@ -60,7 +60,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Step:
+class TracepointPasses:
     """Passes with a number of tracepoints; the medians of each run in nanoseconds.
 
     Other programs only make passes slower, so the fastest run is the best measurement.
@@ -90,7 +90,7 @@ class Device:
     """Touches without any"""
     direct: Spread | None
     """Reads of such pages past the page cache, one at a time"""
-    steps: Sequence[Step]
+    steps: Sequence[TracepointPasses]
     faults: int
     slept: int
     awake: int
@@ -173,13 +173,13 @@ def measure(folder: Path, plan: Plan, report: Callable[[str], object] | None = N
     place(folder)
     with scratch() as data:
         recorder = Recorder(data)
-        drive, told = _device(folder, plan, recorder, say)
+        drive, host = _device(folder, plan, recorder, say)
         why = "not asked for" if not plan.ram_disk else ram_disk_refusal(plan.size)
         memory = None
         if why is None:
             with ram_disk(plan.size) as ram:
                 memory, _ = _device(ram, plan, recorder, say)
-    return Measured(told.kernel, told.cpu_model, told.cycles_per_nanosecond, plan.runs, drive, memory, why or "")
+    return Measured(host.kernel, host.cpu_model, host.cycles_per_nanosecond, plan.runs, drive, memory, why or "")
 
 
 def _device(folder: Path, plan: Plan, recorder: Recorder, say: Callable[[str], object]) -> tuple[Device, Pass]:
@@ -272,7 +272,7 @@ class _Passes:
         self._seed += 1
         return self._seed
 
-    def device(self, where: Place, done: Pass, instructions: float | None) -> Device:
+    def device(self, where: BlockDevice, done: Pass, instructions: float | None) -> Device:
         """The combined result."""
         plain = Spread.from_runs(self._plain)
         assert plain
@@ -309,15 +309,16 @@ class _Passes:
         except NoFootprintError as error:
             return None, str(error)
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[TracepointPasses]:
         touches, besides = list(zip(*self._touch, strict=True)), list(zip(*self._beside, strict=True))
-        steps = [Step("", touches[0], ()), Step("", touches[1], besides[0])]
+        steps = [TracepointPasses("", touches[0], ()), TracepointPasses("", touches[1], besides[0])]
         return steps + [
-            Step(tracepoint.name, *times) for tracepoint, *times in zip(OTHERS, touches[2:], besides[1:], strict=True)
+            TracepointPasses(tracepoint.name, *times)
+            for tracepoint, *times in zip(OTHERS, touches[2:], besides[1:], strict=True)
         ]
 
 
-def _event_ns(faults: Sequence[Fault], steps: Sequence[Step]) -> float:
+def _event_ns(faults: Sequence[Fault], steps: Sequence[TracepointPasses]) -> float:
     """The cost of recording one event.
 
     If a device answers at once, its time is steady, so touches with all tracepoints are compared with touches without

@@ -72,7 +72,7 @@ class NativeRun:
     major_faults: int
     minor_faults: int
     operations: int | None
-    told: bool
+    reported: bool
     """Whether the program reported the figures of its requests"""
     process_seconds: float
     process_major_faults: int
@@ -85,6 +85,10 @@ class NativeRun:
     """Page cache that was charged to the cgroup at the end"""
     refaults: int | None
     """Pages of files that the cgroup read again after they had left"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form for JSON."""
+        return {"told" if name == "reported" else name: value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,8 @@ class Native:
         return self.runs[0].operations
 
     @property
-    def told(self) -> bool:
-        return all(run.told for run in self.runs)
+    def reported(self) -> bool:
+        return all(run.reported for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """The form for JSON."""
@@ -132,10 +136,10 @@ class Native:
             "memory_limit_bytes": self.plan.memory_bytes,
             "cgroup_version": self.cgroup,
             "cold": [str(path) for path in self.plan.cold],
-            "counted": "requests" if self.told else "process",
+            "counted": "requests" if self.reported else "process",
             "operations": self.operations,
             **{name: vars(self.range_of(name)) for name in names},
-            "runs": [vars(run) for run in self.runs],
+            "runs": [run.to_dict() for run in self.runs],
         }
 
 
@@ -216,15 +220,15 @@ def _run(plan: Plan, group: Group | None, left: int) -> NativeRun:
         output.seek(0)
         text = output.read()
     _ensure_success(plan, group, process.returncode)
-    told = told_by(text, plan.command[0])
-    requests = all(key in told for key in ("seconds", "major_faults", "minor_faults"))
-    operations = told.get("operations")
+    figures = figures_in(text, plan.command[0])
+    requests = all(key in figures for key in ("seconds", "major_faults", "minor_faults"))
+    operations = figures.get("operations")
     return NativeRun(
-        seconds=told["seconds"] if requests else seconds,
-        major_faults=int(told["major_faults"]) if requests else usage.ru_majflt,
-        minor_faults=int(told["minor_faults"]) if requests else usage.ru_minflt,
+        seconds=figures["seconds"] if requests else seconds,
+        major_faults=int(figures["major_faults"]) if requests else usage.ru_majflt,
+        minor_faults=int(figures["minor_faults"]) if requests else usage.ru_minflt,
         operations=plan.operations or (int(operations) if operations else None),
-        told=requests,
+        reported=requests,
         process_seconds=seconds,
         process_major_faults=usage.ru_majflt,
         process_minor_faults=usage.ru_minflt,
@@ -235,25 +239,25 @@ def _run(plan: Plan, group: Group | None, left: int) -> NativeRun:
     )
 
 
-def told_by(text: str, program: str) -> dict[str, float]:
+def figures_in(text: str, program: str) -> dict[str, float]:
     """The values of known keys in a program's output, from lines KEY=VALUE. The last line of a key counts.
 
     Raises:
         MajorFaultError: a value is not a number, or is negative.
     """
-    told = {}
+    figures = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
         if not equals or key not in KEYS:
             continue
         try:
-            told[key] = float(value) if key == "seconds" else int(value)
+            figures[key] = float(value) if key == "seconds" else int(value)
         except ValueError:
             kind = "a number" if key == "seconds" else "a whole number"
             raise MajorFaultError(f"{program} printed {line!r}: {key} must be {kind}") from None
-        if not 0 <= told[key] < float("inf"):
+        if not 0 <= figures[key] < float("inf"):
             raise MajorFaultError(f"{program} printed {line!r}: {key} must be 0 or more")
-    return told
+    return figures
 
 
 def _ensure_success(plan: Plan, group: Group | None, returned: int) -> None:

@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockDevice:
     """A file's block device."""
 
     device: str
@@ -34,7 +34,7 @@ class Place:
         return f"{self.device} ({self.file_system})"
 
 
-def place(folder: Path) -> Place:
+def place(folder: Path) -> BlockDevice:
     """The block device and file system of a folder.
 
     Raises:
@@ -50,7 +50,7 @@ def place(folder: Path) -> Place:
             f"{folder}: lies on {system or 'a file system'} without a block device; give a folder on ext4 or xfs "
             "with --on"
         )
-    return Place(device.resolve().name, system)
+    return BlockDevice(device.resolve().name, system)
 
 
 def _file_system(folder: Path) -> str:

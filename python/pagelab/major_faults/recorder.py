@@ -55,12 +55,12 @@ class Target:
             MajorFaultError: the pages stay in the page cache.
         """
         asked = {"faults": self.faults, "seed": seed, "cpu": self.cpu, "thread": self.thread, "direct": direct}
-        told = json.loads(_engine.touch_file_json(self.path, json.dumps(asked)))
+        timings = json.loads(_engine.touch_file_json(self.path, json.dumps(asked)))
         if not direct:
-            ensure_cold(self.faults, told["resident"], told["major_faults"])
-        touches = list(zip(told["begin_ns"], told["end_ns"], strict=True))
-        host = told["host"]
-        return Pass(touches, host["kernel"], host["cpu_model"], told["cycles_per_nanosecond"], told["real_time"])
+            ensure_cold(self.faults, timings["resident"], timings["major_faults"])
+        touches = list(zip(timings["begin_ns"], timings["end_ns"], strict=True))
+        host = timings["host"]
+        return Pass(touches, host["kernel"], host["cpu_model"], timings["cycles_per_nanosecond"], timings["real_time"])
 
 
 def ensure_cold(faults: int, resident: int, major: int) -> None:
@@ -171,9 +171,9 @@ class Recorder:
 
     def _count(self, target: Target, seed: int) -> int | None:
         command = [self._program, "stat", "-x", ",", "-e", "instructions:k", "--pid", str(os.getpid())]
-        said = self._folder / "stat.csv"
+        output = self._folder / "stat.csv"
         perf = subprocess.Popen(
-            [*command, "-o", str(said)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
+            [*command, "-o", str(output)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
         )
         try:
             # perf has no way to say that `stat --pid` counts; it takes milliseconds.
@@ -185,7 +185,7 @@ class Recorder:
             if perf.poll() is None:
                 perf.send_signal(signal.SIGINT)
             perf.communicate()
-        for line in said.read_text(encoding="utf-8").splitlines() if said.exists() else []:
+        for line in output.read_text(encoding="utf-8").splitlines() if output.exists() else []:
             count, *rest = line.split(",")
             if "instructions" in ",".join(rest) and count.isdecimal():
                 return int(count)

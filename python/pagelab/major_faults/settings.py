@@ -30,7 +30,7 @@ class _Key:
     name: str
     stages: tuple[str, ...]
     what: str
-    told: Callable[[Device], bool] = lambda _: True
+    is_measurable: Callable[[Device], bool] = lambda _: True
     """Whether the device allows it to be measured"""
 
 
@@ -55,25 +55,25 @@ def settings(measured: Measured, switch_ns: float | None = None) -> list[Setting
         switch_ns: A switch to another process, waking it up included, where no fault slept.
     """
     drive = measured.drive
-    found = []
+    listed = []
     for key in _KEYS:
         stages = [name for name in key.stages if name in drive.stages]
-        if not key.told(drive):
+        if not key.is_measurable(drive):
             why = (
                 f"estimate: half of `pagelab calibrate`'s context-switch, since {drive.slept:,} of {drive.faults:,} "
                 "faults slept before the device answered, and the driver waits for it"
             )
-            found.append(Setting(key.name, (switch_ns or 0.0) / 2, None, why))
+            listed.append(Setting(key.name, (switch_ns or 0.0) / 2, None, why))
         elif not stages:
-            found.append(Setting(key.name, 0.0, None, f"none: no fault had the stage ({key.what}) on this device"))
+            listed.append(Setting(key.name, 0.0, None, f"none: no fault had the stage ({key.what}) on this device"))
         else:
             net = [measured.net(name) for name in stages]
             spreads = "; ".join(f"{name} {describe(spread)}" for name, spread in zip(stages, net, strict=True))
             band = (sum(spread.lower for spread in net), sum(spread.upper for spread in net))
-            found.append(
+            listed.append(
                 Setting(key.name, sum(spread.median for spread in net), band, f"measured: {key.what}: {spreads}")
             )
-    return found
+    return listed
 
 
 def describe(spread: Spread, unit: str = "ns") -> str:
@@ -102,23 +102,23 @@ def _reloading(loss: Loss) -> str:
     return f"reading {size} again after a fault: {describe(loss.cycles, 'cycles')} more; {lost(loss)}"
 
 
-def _lines(found: Footprint, memory: Device | None) -> list[str]:
+def _lines(footprint: Footprint, memory: Device | None) -> list[str]:
     """The lines that a request evicts from the caches, with the origin of the figure."""
-    l1d, l2, l3 = found.latencies
-    filler = "a loop of a few instructions" if found.filled else "whatever else there was to run"
-    told = found.half_l2
+    l1d, l2, l3 = footprint.latencies
+    filler = "a loop of a few instructions" if footprint.filled else "whatever else there was to run"
+    half_l2 = footprint.half_l2
     lines = [
         "",
         "# cache lines of its own that the kernel touches per request",
-        f"# lines: measured: what a fault pushes out of L2, of a working set of half its size, {kibibytes(told)}: "
-        f"{describe(told.lost, f'of {told.lines:,}')}",
+        f"# lines: measured: what a fault pushes out of L2, of a working set of half its size, {kibibytes(half_l2)}: "
+        f"{describe(half_l2.lost, f'of {half_l2.lines:,}')}",
         f"# What the host did at exits is included, and so is what had the CPU while faults slept: {filler}.",
-        *(f"# {_reloading(loss)}" for loss in found.losses),
+        *(f"# {_reloading(loss)}" for loss in footprint.losses),
         f"# cycles per line: {l1d:.1f} from L1D, {l2:.1f} from L2, {l3:.1f} from L3",
     ]
     if memory and memory.footprint:
         lines += [f"# {memory.name}, in memory: {_reloading(loss)}" for loss in memory.footprint.losses]
-    return [*lines, "[kernel.block_io]", f"lines = {round(told.lost.median)}"]
+    return [*lines, "[kernel.block_io]", f"lines = {round(half_l2.lost.median)}"]
 
 
 def instructions_per_cycle(measured: Measured) -> tuple[float, str]:
@@ -136,7 +136,7 @@ def instructions_per_cycle(measured: Measured) -> tuple[float, str]:
     )
 
 
-def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> str:
+def to_toml(measured: Measured, settings: Sequence[Setting], first_line: str) -> str:
     """The settings as a file; comments say where each comes from."""
     drive, rate = measured.drive, measured.cycles_per_nanosecond
     ratio, how = instructions_per_cycle(measured)
@@ -161,7 +161,7 @@ def to_toml(measured: Measured, found: Sequence[Setting], first_line: str) -> st
         lines += _lines(drive.footprint, measured.memory)
     elif drive.no_footprint:
         lines.append(f"# lines: none: {drive.no_footprint}")
-    for setting in found:
+    for setting in settings:
         cycles = round(setting.ns * rate)
         lines += ["", f"# {setting.origin}"]
         if setting.band_ns:

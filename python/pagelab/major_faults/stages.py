@@ -129,7 +129,7 @@ def cut(events: Sequence[Event], touches: Iterable[tuple[int, int]], *, every: b
         touches: Begin and end of each, in the order of time.
         every: Whether faults without the handler and the page cache are gaps: all tracepoints are recorded.
     """
-    found: list[tuple[Fault, list[Event]]] = []
+    cut_faults: list[tuple[Fault, list[Event]]] = []
     touched = first = 0
     for begin, end in touches:
         touched += 1
@@ -143,10 +143,10 @@ def cut(events: Sequence[Event], touches: Iterable[tuple[int, int]], *, every: b
             followed = None
         first = last
         if followed:
-            found.append(followed)
-    irq = _irq([interrupts for _, interrupts in found])
+            cut_faults.append(followed)
+    irq = _irq([interrupts for _, interrupts in cut_faults])
     faults = []
-    for fault, interrupts in found:
+    for fault, interrupts in cut_faults:
         own = [event.time_ns for event in interrupts if event.irq == irq]
         # Without the device's interrupt, a fault was completed in another way, for instance together with another one.
         if own or not irq:

@@ -74,13 +74,13 @@ static void apply(const struct rule *rule, unsigned long start, unsigned long en
 /* The end of the mapping that holds an address, 0 if it is not found. */
 static unsigned long end_of_mapping(unsigned long address) {
     FILE *maps = fopen("/proc/self/maps", "re");
-    unsigned long from, to, found = 0;
+    unsigned long from, to, end = 0;
     char line[512];
     if (!maps) return 0;
-    while (!found && fgets(line, sizeof line, maps))
-        if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= address && address < to) found = to;
+    while (!end && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= address && address < to) end = to;
     fclose(maps);
-    return found;
+    return end;
 }
 
 static void *map(void *address, size_t length, int protection, int flags, int file, off_t offset) {

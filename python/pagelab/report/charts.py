@@ -406,5 +406,5 @@ def _steps(sample: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _lines(lines: Sequence[int]) -> str:
-    found = [f"{count} from {place}" for count, place in zip(lines, _SERVED_LINES, strict=True) if count]
-    return f" ({', '.join(found)})" if found else ""
+    phrases = [f"{count} from {place}" for count, place in zip(lines, _SERVED_LINES, strict=True) if count]
+    return f" ({', '.join(phrases)})" if phrases else ""

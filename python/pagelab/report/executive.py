@@ -35,12 +35,12 @@ def sentences(results: Sequence[SystemResult]) -> list[str]:
     name = name_of(first)
     if not paging_cycles(stats):
         return [f"Paging costs {name} nothing on {first.machine} under {first.label}."]
-    told = [
+    figures = [
         f"Paging costs {name} {percent(share(translation + handling, busy))} of its cycles on {first.machine} under "
         f"{first.label}: {percent(share(handling, busy))} for page faults, and {percent(share(translation, busy))} for "
         "address translation."
     ]
-    return [*told, _lever(results)]
+    return [*figures, _lever(results)]
 
 
 def _lever(results: Sequence[SystemResult]) -> str:

@@ -53,13 +53,13 @@ def cycles_by_class(stats: Mapping[str, int]) -> dict[str, int]:
 
 def references(stats: Mapping[str, int]) -> dict[Level, dict[str, int]]:
     """References of completed walks, by level of the table and by place; levels that no walk read are omitted."""
-    found: dict[Level, dict[str, int]] = {}
+    by_level: dict[Level, dict[str, int]] = {}
     for name, count in stats.items():
         parts = name.split(".")
         if len(parts) == 6 and parts[:2] == ["walk", "layer"] and parts[4] == "refs" and count:
             level = Level(parts[2], int(parts[3].removeprefix("level")))
-            found.setdefault(level, {})[parts[5]] = count
-    return found
+            by_level.setdefault(level, {})[parts[5]] = count
+    return by_level
 
 
 def stage_cycles(stats: Mapping[str, int]) -> dict[str, int]:
@@ -85,12 +85,12 @@ def whole_profile(profile: Mapping[str, Any], times: float) -> Mapping[str, Any]
 
 
 def _whole(row: Mapping[str, Any], times: float) -> dict[str, Any]:
-    found = {key: value for key, value in row.items() if key not in ("skipped_faults", "skipped_fault_cycles")}
+    scaled = {key: value for key, value in row.items() if key not in ("skipped_faults", "skipped_fault_cycles")}
     for name in ("walks", "translation_cycles"):
-        found[name] = round(times * row[name])
+        scaled[name] = round(times * row[name])
     for name in ("faults", "fault_cycles"):
-        found[name] = row[name] + row.get(f"skipped_{name}", 0)
-    return found
+        scaled[name] = row[name] + row.get(f"skipped_{name}", 0)
+    return scaled
 
 
 def share(part: float, whole: float) -> float:

@@ -162,12 +162,12 @@ def explained(text: str) -> Markup:
     """A text whose words have their meaning on hover, each at its first place."""
     seen: set[str] = set()
 
-    def mark(found: re.Match[str]) -> str:
-        name = _BY_TEXT[found[0].lower()]
+    def mark(match: re.Match[str]) -> str:
+        name = _BY_TEXT[match[0].lower()]
         if name in seen:
-            return found[0]
+            return match[0]
         seen.add(name)
-        return f'<abbr title="{escape(WORDS[name])}">{found[0]}</abbr>'
+        return f'<abbr title="{escape(WORDS[name])}">{match[0]}</abbr>'
 
     return Markup(_PATTERN.sub(mark, str(escape(text))))
 

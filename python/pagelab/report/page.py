@@ -168,8 +168,8 @@ def _comparison_tables(results: Sequence[SystemResult]) -> list[Markup]:
     step = _MOST_COLUMNS - 1
     parts = [others[at : at + step] for at in range(0, len(others), step)] or [[]]
 
-    def explain(found: re.Match[str]) -> str:
-        return f"{found[1]}{glossary.explained(Markup(found[2]))}"
+    def explain(match: re.Match[str]) -> str:
+        return f"{match[1]}{glossary.explained(Markup(match[2]))}"
 
     return [Markup(re.sub(r"(text-align:left\">)([^<]*)", explain, html_comparison([first, *part]))) for part in parts]
 
@@ -323,15 +323,15 @@ def _timelines(result: SystemResult) -> list[Figure]:
         ),
     }
     for kind, (title, caption) in about.items():
-        found = _profile(result)[kind]
-        if found["slowest"]:
-            samples = [*found["samples"], found["slowest"]]
+        recorded = _profile(result)[kind]
+        if recorded["slowest"]:
+            samples = [*recorded["samples"], recorded["slowest"]]
             figures.append(Figure(title, caption, charts.steps(samples, kind)))
             # Results of versions before there were steps have none.
             if kind == "faults" and all("steps" in sample for sample in samples):
-                if found["samples"]:
-                    figures.append(Figure(*_REFERENCES, charts.fault_steps(found["samples"])))
-                figures.append(Figure(*_SLOWEST, charts.fault_steps([found["slowest"]], slowest=True)))
+                if recorded["samples"]:
+                    figures.append(Figure(*_REFERENCES, charts.fault_steps(recorded["samples"])))
+                figures.append(Figure(*_SLOWEST, charts.fault_steps([recorded["slowest"]], slowest=True)))
     return figures
 
 

@@ -80,7 +80,7 @@ def _plain(part: Part) -> str:
             return _drawn(part)
         case Remedy(what, gain, notes, ways):
             lines = [_wrapped(f"* {what}: {gain}"), *(_wrapped(note, "    ") for note in notes)]
-            return "\n".join([*lines, *(f"    {way}" for way in ways)])
+            return "\n".join([*lines, *(f"    {line}" for line in ways)])
 
 
 def _wrapped(text: str, indent: str = "") -> str:

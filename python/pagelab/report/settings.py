@@ -20,15 +20,15 @@ def differences(results: Sequence[SystemResult]) -> list[tuple[str, list[str]]]:
 
 def estimates(results: Sequence[SystemResult]) -> list[tuple[str, str]]:
     """Keys whose origin says that they are estimated, and what it says."""
-    found: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for result in results:
         for part, keys in result.config.items():
             if not isinstance(keys, Mapping):
                 continue
             for key, text in keys.get("origin", {}).items():
                 if str(text).startswith("estimate"):
-                    found.setdefault(f"{part}.{key}", str(text))
-    return sorted(found.items())
+                    origins.setdefault(f"{part}.{key}", str(text))
+    return sorted(origins.items())
 
 
 def whole(result: SystemResult) -> str:

@@ -165,10 +165,10 @@ def trust(results: list[SystemResult]) -> list[str]:
         (result.label, share(result.stats.get("fault.preset.cycles", 0), result.stats.get("fault.cycles", 0)))
         for result in results
     ]
-    told = ", ".join(f"{percent(part)} ({label})" for label, part in shares if part > _SMALL)
-    if told:
+    stated = ", ".join(f"{percent(part)} ({label})" for label, part in shares if part > _SMALL)
+    if stated:
         sentences.append(
-            f"Of the cycles of page faults, a part is stated by the kernel preset rather than simulated: {told}. Where "
-            "the preset calls such a number an estimate, so does the list of estimates below."
+            f"Of the cycles of page faults, a part is stated by the kernel preset rather than simulated: {stated}. "
+            "Where the preset calls such a number an estimate, so does the list of estimates below."
         )
     return sentences

@@ -129,16 +129,16 @@ def blocks(systems: Sequence[System], width: int) -> list[Table]:
 
 def headings(labels: Sequence[str]) -> list[Heading]:
     """For each label its name, and what stands below the table: settings would be wrapped in the middle of words."""
-    found: list[Heading] = []
+    listed: list[Heading] = []
     for label in labels:
         name, brace, settings = label.partition("{")
         if not brace:
-            found.append((label, ""))
+            listed.append((label, ""))
             continue
-        mark = f"({1 + sum(bool(note) for _, note in found)})"
+        mark = f"({1 + sum(bool(note) for _, note in listed)})"
         settings, _, number = settings.rpartition("}")
-        found.append((f"{name}{number} {mark}", f"{mark} {name}: {', '.join(_settings(settings))}"))
-    return found
+        listed.append((f"{name}{number} {mark}", f"{mark} {name}: {', '.join(_settings(settings))}"))
+    return listed
 
 
 def _settings(text: str) -> list[str]:
@@ -386,13 +386,13 @@ def _stages_by_layer(systems: Sequence[Stats]) -> Iterator[Section]:
 
 def _stacked(systems: Sequence[Stats], pattern: str) -> dict[str, list[str]]:
     """The layers of systems that have several, each with its names of the pattern."""
-    found: dict[str, dict[str, None]] = {}
+    by_layer: dict[str, dict[str, None]] = {}
     for stats in systems:
         matches = [match for name in stats if (match := re.fullmatch(pattern, name))]
         if len({match[1] for match in matches}) > 1:
             for match in matches:
-                found.setdefault(match[1], {})[match[0]] = None
-    return {layer: list(names) for layer, names in found.items()}
+                by_layer.setdefault(match[1], {})[match[0]] = None
+    return {layer: list(names) for layer, names in by_layer.items()}
 
 
 def _sum_of(names: Sequence[str]) -> Value:

@@ -108,7 +108,7 @@ def is_sampled(stats: Mapping[str, int]) -> bool:
 def figures(windows: Sequence[Mapping[str, int]], longer: Collection[int] = ()) -> list[Figure]:
     """The headline figures over windows, each with its 95 % interval; `longer` are those warmed up for longer."""
     windows = [{**window, _BUSY: _busy(window)} for window in windows]
-    found = []
+    listed = []
     for name, part, whole, scale in _FIGURES:
         numbers = [number for number, window in enumerate(windows) if part in window and whole in window]
         pairs = {number: (windows[number][part], windows[number][whole]) for number in numbers}
@@ -118,10 +118,10 @@ def figures(windows: Sequence[Mapping[str, int]], longer: Collection[int] = ()) 
         half = ratio.half_width()
         some = [pair for number, pair in pairs.items() if number in longer]
         rest = [pair for number, pair in pairs.items() if number not in longer]
-        found.append(
+        listed.append(
             Figure(name, scale * ratio.value, None if half is None else scale * half, _difference(some, rest, scale))
         )
-    return found
+    return listed
 
 
 def _busy(window: Mapping[str, int]) -> int:

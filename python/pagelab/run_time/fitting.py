@@ -186,9 +186,9 @@ def fit(points: Points) -> Models:
             refused[model.name] = str(error)
             continue
         from_4k = errors(model, points.points, base) if base else {}
-        found = errors(model, points.points)
-        objection = doubtful or model_objection(fitted, model.parameters_of(fitted), found, points, spread)
-        models.append(Assessed(fitted, model.form, found, from_4k, objection))
+        own_errors = errors(model, points.points)
+        objection = doubtful or model_objection(fitted, model.parameters_of(fitted), own_errors, points, spread)
+        models.append(Assessed(fitted, model.form, own_errors, from_4k, objection))
     if not models:
         raise UsageError(f"no model can be fitted: {'; '.join(f'{name}: {why}' for name, why in refused.items())}")
     return Models(points, models, refused)
@@ -201,7 +201,7 @@ def errors(model: Model, points: Sequence[Point], base: Point | None = None) -> 
         base: One of the points, whose run time is known: models give the ratio to it. None for the run times that
             models predict by themselves.
     """
-    found = {}
+    relative = {}
     for point in points:
         if not point.runtime_cycles or point is base:
             continue
@@ -212,8 +212,8 @@ def errors(model: Model, points: Sequence[Point], base: Point | None = None) -> 
             continue
         predicted = fitted.at(point) if base is None else fitted.from_base(point, base)
         if predicted is not None:
-            found[point.layout] = predicted / point.runtime_cycles - 1
-    return found
+            relative[point.layout] = predicted / point.runtime_cycles - 1
+    return relative
 
 
 def load(path: Path) -> Models:

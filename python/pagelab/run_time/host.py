@@ -93,22 +93,22 @@ def refusal(program: str) -> str | None:
     Raises:
         UsageError: there is no such program.
     """
-    found = shutil.which(program)
-    if not found:
+    located = shutil.which(program)
+    if not located:
         if Path(program).is_file():
             raise UsageError(f"{program} is not executable; name a program after --")
         raise UsageError(f"there is no program {program!r}; name one after --")
-    path = Path(found)
+    path = Path(located)
     for _ in range(_INTERPRETERS):
         if path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID) and os.geteuid():
             return f"{path} runs with another user's rights, for which the dynamic linker loads nothing"
         interpreter = _interpreter(path)
         if interpreter is None:
             return _binary_refusal(path)
-        found = shutil.which(interpreter)
-        if not found:
+        located = shutil.which(interpreter)
+        if not located:
             raise UsageError(f"{path}: its interpreter {interpreter} is not there")
-        path = Path(found)
+        path = Path(located)
     return f"{path} is a script of a script of a script"
 
 

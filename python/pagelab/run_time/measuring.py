@@ -136,13 +136,13 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
     machine = host.machine()
     _check(command, layouts, machine)
     _check_plan(plan, layouts)
-    found = counters.find(machine.vendor)
+    available = counters.find(machine.vendor)
     program = Program(command, plan.files, native.layout_library(), host.pool_bytes())
     first, memories, span = _look(program, layouts, plan, report)
     report(_estimate(first.wall_seconds, layouts, plan))
     largest = max(memory.resident_bytes for memory in memories.values())
     touched = frames.enough(largest) if machine.virtualised else 0
-    runs = _repeat(program, layouts, span, plan, found, touched, report)
+    runs = _repeat(program, layouts, span, plan, available, touched, report)
     shown, failures = _replays(program, layouts, span, plan, report)
     measured = [
         Measured(layout.name, memories[layout.name], runs[layout.name], shown.get(layout.name)) for layout in layouts
@@ -152,7 +152,7 @@ def measure(command: Sequence[str], plan: Plan, report: Report = lambda _: None)
         command=list(command),
         machine=machine,
         layouts=measured,
-        counters_missing=found.missing,
+        counters_missing=available.missing,
         walk_cycles_from="counters" if counted else "replay" if shown else None,
         nested=plan.replaying.nested,
         replay_machine=None if plan.replaying.machine is None else str(plan.replaying.machine),
@@ -262,7 +262,7 @@ def _repeat(
     layouts: Sequence[Layout],
     span: int,
     plan: Plan,
-    found: counters.Counters,
+    available: counters.Counters,
     touched_bytes: int,
     report: Report,
 ) -> dict[str, list[Run]]:
@@ -272,16 +272,16 @@ def _repeat(
         for layout in layouts if number % 2 == 0 else reversed(layouts):
             report(f"run {number + 1} of {plan.repeat}, {layout.name}")
             frames.touch(touched_bytes)
-            run = _counted(program, layout, span, found) if found.events else program.run(layout, span)
+            run = _counted(program, layout, span, available) if available.events else program.run(layout, span)
             _check_ending(run, layout, plan)
             runs[layout.name].append(run)
     return runs
 
 
-def _counted(program: Program, layout: Layout, span: int, found: counters.Counters) -> Run:
+def _counted(program: Program, layout: Layout, span: int, available: counters.Counters) -> Run:
     with tempfile.NamedTemporaryFile(prefix="pagelab-perf-", mode="r") as output:
-        run = program.run(layout, span, found.command(Path(output.name)))
-        return replace(run, counters=found.read(output.read()))
+        run = program.run(layout, span, available.command(Path(output.name)))
+        return replace(run, counters=available.read(output.read()))
 
 
 def _replays(
@@ -319,8 +319,8 @@ def _replays_of(trace: Path, layouts: Sequence[Layout], how: Replaying, folder: 
     }
     if not systems:
         return {}
-    found = replays(how.sampled(trace, folder), list(systems.values()), how.machine, how.progress)
-    return dict(zip(systems, found, strict=True))
+    replayed = replays(how.sampled(trace, folder), list(systems.values()), how.machine, how.progress)
+    return dict(zip(systems, replayed, strict=True))
 
 
 def _warnings(

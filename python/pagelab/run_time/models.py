@@ -115,11 +115,11 @@ class Model:
 
 
 def _at(points: Sequence[Point], layout: str) -> Point:
-    found = next((point for point in points if point.layout == layout), None)
-    if found is None:
+    match = next((point for point in points if point.layout == layout), None)
+    if match is None:
         known = ", ".join(point.layout for point in points)
         raise UsageError(f"it needs the layout {layout}, which is not among {known}")
-    return found
+    return match
 
 
 def _line(slope: float, input_name: str, intercept: float) -> list[Term]:

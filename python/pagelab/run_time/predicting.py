@@ -169,12 +169,12 @@ def _doubts(models: Models, model: str | None) -> list[str]:
 
 
 def _base(models: Models) -> Point:
-    found = models.points.at(SMALL)
-    if found is None:
+    small = models.points.at(SMALL)
+    if small is None:
         raise UsageError(
             f"the models lack the layout {SMALL}, which replays are compared with: measure it, and fit them again"
         )
-    return found
+    return small
 
 
 def _with_window(base: Point, replayed: Replay) -> Point:
@@ -218,10 +218,10 @@ def _estimate(model: Assessed, base: Point, as_replayed: Point, inputs: Point) -
         inputs.walk_cycles * as_replayed.tlb_misses, as_replayed.walk_cycles * inputs.tlb_misses
     )
     # If nothing that it sees changes, it would say that nothing does.
-    told = not (blind and _alike(inputs.tlb_misses, as_replayed.tlb_misses))
+    is_applicable = not (blind and _alike(inputs.tlb_misses, as_replayed.tlb_misses))
     return Estimate(
         model.fitted.name,
-        model.fitted.from_base(inputs, base, as_replayed) if told else None,
+        model.fitted.from_base(inputs, base, as_replayed) if is_applicable else None,
         model.half_interval,
         model.fitted.at(as_replayed) / base.runtime_cycles,
         bool(model.errors),

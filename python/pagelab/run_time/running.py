@@ -196,8 +196,8 @@ class _Sampler:
         anonymous, huge = max([self._most, *ends])
         pids = self._seen | {int(words[1]) for words in lines}
         # A forked process has its parent's libraries, and reports nothing when it begins.
-        said = loaded | {int(words[1]) for words in lines}
-        without = len(self._seen - said) if loaded else len(pids)
+        reporting = loaded | {int(words[1]) for words in lines}
+        without = len(self._seen - reporting) if loaded else len(pids)
         extents = [(int(words[4]) << 10, int(words[5]) << 10) for words in lines if words[0] == "ends"]
         return Memory(
             anonymous,
@@ -212,17 +212,17 @@ class _Sampler:
 
 def _family(pid: int, seen: set[int]) -> list[int]:
     """A process and its living descendants; they are added to `seen`."""
-    found, left = [], [pid]
+    processes, left = [], [pid]
     while left:
         process = left.pop()
-        found.append(process)
+        processes.append(process)
         try:
             lists = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")]
         except OSError:
             continue
         left += [int(word) for text in lists for word in text.split()]
-    seen |= set(found)
-    return found
+    seen |= set(processes)
+    return processes
 
 
 def _rollup(pid: int) -> tuple[int, int, int]:

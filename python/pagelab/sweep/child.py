@@ -59,8 +59,8 @@ def _answer(asked: dict[str, Any]) -> str:
         raise _engine.UsageError(
             "its configuration differs from the plan: a file or a preset differs on the worker, or has changed"
         )
-    found = {source.content_hash for source in result.sources if source.content_hash}
-    if found != set(expected["traces"].values()):
+    hashes = {source.content_hash for source in result.sources if source.content_hash}
+    if hashes != set(expected["traces"].values()):
         raise _engine.UsageError("a trace has changed since the sweep started: run it again")
     return results.to_json()
 

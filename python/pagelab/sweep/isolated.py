@@ -92,11 +92,11 @@ def _converse(process: "subprocess.Popen[bytes]", task: Task, report: Callable[[
     for line in process.stdout:
         if not line.endswith(b"\n"):
             return None
-        said = json.loads(line)
-        if "done" in said:
-            report(said["done"])
+        message = json.loads(line)
+        if "done" in message:
+            report(message["done"])
         else:
-            return Outcome(said["kind"], said["text"], said["provenance"])
+            return Outcome(message["kind"], message["text"], message["provenance"])
     return None
 
 
@@ -124,8 +124,8 @@ class _Watch(threading.Thread):
 
 def _how_it_died(status: int, errors: IO[bytes]) -> str:
     errors.seek(0)
-    said = errors.read(1 << 16).decode(errors="replace").strip().splitlines()
-    last = f": {said[-1][:300]}" if said else ""
+    errors_printed = errors.read(1 << 16).decode(errors="replace").strip().splitlines()
+    last = f": {errors_printed[-1][:300]}" if errors_printed else ""
     if status < 0:
         return f"its process was ended by {signal.Signals(-status).name}{last}"
     return f"its process ended with status {status}{last}"

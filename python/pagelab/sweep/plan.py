@@ -108,8 +108,8 @@ def _configs(shapes: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     size = min(_SHAPES_PER_PROCESS, -(-len(shapes) // (os.cpu_count() or 1)))
     every = list(shapes)
     parts = [tuple(every[at : at + size]) for at in range(0, len(every), size)]
-    found = _all(lambda part: _ask(part, shapes), parts)
-    return {shape: config for part, configs in found.items() for shape, config in zip(part, configs, strict=True)}
+    by_part = _all(lambda part: _ask(part, shapes), parts)
+    return {shape: config for part, configs in by_part.items() for shape, config in zip(part, configs, strict=True)}
 
 
 def _ask(part: tuple[str, ...], names: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -136,20 +136,20 @@ def _planned(
     if shared["engine"]["seed"] != 0:
         raise _engine.UsageError(f"{run}: engine.seed is set for it; a sweep takes `seeds`")
     config = {**shared, "engine": {**shared["engine"], "seed": run.seed}}
-    found = {role: [contents[role, text] for text in request[role]] for role in sources.ROLES}
+    by_role = {role: [contents[role, text] for text in request[role]] for role in sources.ROLES}
     identity = {
         "format": _FORMAT,
         "version": _engine.__version__,
         "config": config,
         "max_accesses": request["max_accesses"],
         "warm_up": request["warm_up"],
-        **found,
+        **by_role,
     }
     key = digest(identity)
     traces = {
         sources.split(text, arrivals=role == "arrivals")[0]: entry["trace"]
         for role in sources.ROLES
-        for text, entry in zip(request[role], found[role], strict=True)
+        for text, entry in zip(request[role], by_role[role], strict=True)
         if "trace" in entry
     }
     expected = {"version": _engine.__version__, "config": digest(config), "traces": traces}

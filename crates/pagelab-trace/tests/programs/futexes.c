@@ -31,29 +31,29 @@ static long futex(int *word, int op, unsigned value, uintptr_t timeout_or_count,
 }
 
 static void *waits(void *argument) {
-    Waiter *of = argument;
+    Waiter *waiter = argument;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += of->timeout_ns;
+    until.tv_nsec += waiter->timeout_ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    of->tid = (int)syscall(SYS_gettid);
-    futex(of->word, FUTEX_WAIT_BITSET, 0, of->timeout_ns ? (uintptr_t)&until : 0, NULL, of->bits);
+    waiter->tid = (int)syscall(SYS_gettid);
+    futex(waiter->word, FUTEX_WAIT_BITSET, 0, waiter->timeout_ns ? (uintptr_t)&until : 0, NULL, waiter->bits);
     return NULL;
 }
 
 // Begins a thread and returns when it waits.
-static void begin(Waiter *of, int *word, unsigned bits, long timeout_ns) {
-    *of = (Waiter){.word = word, .bits = bits, .timeout_ns = timeout_ns};
-    pthread_create(&of->id, NULL, waits, of);
+static void begin(Waiter *waiter, int *word, unsigned bits, long timeout_ns) {
+    *waiter = (Waiter){.word = word, .bits = bits, .timeout_ns = timeout_ns};
+    pthread_create(&waiter->id, NULL, waits, waiter);
     for (;;) {
         char name[64], text[32] = {0};
         long number = 0;
         void *at = NULL;
         usleep(1000);
-        if (of->tid == 0)
+        if (waiter->tid == 0)
             continue;
-        snprintf(name, sizeof name, "/proc/self/task/%d/syscall", of->tid);
+        snprintf(name, sizeof name, "/proc/self/task/%d/syscall", waiter->tid);
         int file = open(name, O_RDONLY);
         ssize_t length = file < 0 ? -1 : read(file, text, sizeof text - 1);
         close(file);
@@ -69,8 +69,8 @@ static void wakes(int *word, unsigned bits, long expected) {
         exit(4);
 }
 
-static void join(Waiter *of) {
-    pthread_join(of->id, NULL);
+static void join(Waiter *waiter) {
+    pthread_join(waiter->id, NULL);
 }
 
 int main(void) {

@@ -112,15 +112,15 @@ def boot_command(
     ensure_writable(kept)
     archive = initramfs(workshop.layout, workshop.work)
     image = workshop.image(_variant(workshop, plain, debug))
-    said = guest.run(machine, image.kernel, archive, steps or [], kept)
-    print(f"kernel={said.release}")
-    for step in said.steps:
+    output = guest.run(machine, image.kernel, archive, steps or [], kept)
+    print(f"kernel={output.release}")
+    for step in output.steps:
         print(f"\n{step.command}")
         for line in (*(f"{key}={value}" for key, value in step.values), *step.output):
             print(line)
-    for report in said.reports:
+    for report in output.reports:
         print(f"\n{report}", file=sys.stderr)
-    problems = said.problems()
+    problems = output.problems()
     if problems:
         raise LinuxError(f"{'; '.join(problems)}; the guest's console output is in {kept}")
 
@@ -281,23 +281,23 @@ def trace_command(
     names, logged = [each.name for each in wanted], most if accesses or caches or preset_file else 0
     traces, places = {}, {}
     for setting in named:
-        found = tracer.measure(setting, wanted, logged)
-        places[setting.name] = trace_output.show(setting.name, found, names, caches)
+        result = tracer.measure(setting, wanted, logged)
+        places[setting.name] = trace_output.show(setting.name, result, names, caches)
         if accesses:
-            whole.write(found.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
+            whole.write(result.references[0], accesses, ["pagelab", "linux", "trace", wanted[0].step])
         if preset_file:
             base = workshop.layout.folder.parent / "presets" / "kernels" / "linux-6.12.toml"
-            measured, rows = preset.chosen(found, names)
+            measured, rows = preset.chosen(result, names)
             text = preset.preset(
                 base,
                 measured,
                 preset.lines(base, rows),
                 workshop.layout.series().version,
-                kinds.costs(found.measured, wanted),
+                kinds.costs(result.measured, wanted),
             )
             write_atomically(preset_file, text)
         # What was logged is large, and no longer needed.
-        traces[setting.name] = dataclasses.replace(found, references=())
+        traces[setting.name] = dataclasses.replace(result, references=())
     beside = {}
     for number, name in enumerate(names):
         beside[name] = side_by_side.rows(name, list(traces.values()), [each[number] for each in places.values()])
@@ -353,17 +353,17 @@ def compare_command(
     guest.Machine("icount", levels=levels).check()
     trace_output.check_machine(machine)
     workshop = _workshop(work, jobs, quiet)
-    found = {}
+    by_comparison = {}
     for each in wanted:
-        found[each.name] = rows = compare.measure(workshop, each, machine, levels)
+        by_comparison[each.name] = rows = compare.measure(workshop, each, machine, levels)
         print_table(compare_output.table(each, rows))
         for line in compare_output.explanations(rows):
             print(line)
     if json:
-        write_atomically(json, compare_output.as_json(workshop.layout.series().version, levels, found))
-    differ = [f"{name}: {row.what}" for name, rows in found.items() for row in rows if not row.settled]
+        write_atomically(json, compare_output.as_json(workshop.layout.series().version, levels, by_comparison))
+    differ = [f"{name}: {row.what}" for name, rows in by_comparison.items() for row in rows if not row.settled]
     if differ:
-        whole = sum(map(len, found.values()))
+        whole = sum(map(len, by_comparison.values()))
         raise LinuxError(f"{len(differ)} of {whole} numbers differ without an explanation: {', '.join(differ)}")
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from pagelab import UsageError, _engine
 from pagelab.cli.terminal import print_table
 from pagelab_linux.bench import Setting, no_such
-from pagelab_linux.references import FOUND, Found, faults, replay
+from pagelab_linux.references import FOUND, LineSources, faults, replay
 from pagelab_linux.side_by_side import ALL, Places, Row
 from pagelab_linux.stages import OTHER
 from pagelab_linux.trace import Check, Measured, Spread, Trace, Workload
@@ -43,14 +43,14 @@ def others(each: Measured) -> str:
     return f"other: {listed}{more}"
 
 
-def checks(found: Sequence[Check]) -> Table:
+def checks(checked: Sequence[Check]) -> Table:
     """The trace beside the guest's own counts."""
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     grid.add_column("workload")
     titles = ("faults", "recorded", "guest's count per fault", "in faults", "interrupts", "left out", "beside", "apart")
     for name in titles:
         grid.add_column(name, justify="right")
-    for each in found:
+    for each in checked:
         faults = each.faults or 1
         others = (each.interrupt_instructions, each.rest.left_out_instructions, each.rest.beside)
         grid.add_row(
@@ -109,12 +109,12 @@ def show(setting: str, trace: Trace, names: Sequence[str], machine: str | None) 
         print(f"not recorded: {', '.join(left_out)}")
     if machine is None:
         return [None] * len(names)
-    found: list[Places | None] = []
+    placed: list[Places | None] = []
     for name, rows in zip(names, trace.references, strict=True):
         places = Places(faults(rows), replay(rows, machine, cold=False), replay(rows, machine, cold=True))
         print_table(found_table(name, places.faults, places.in_a_row, places.empty_caches))
-        found.append(places)
-    return found
+        placed.append(places)
+    return placed
 
 
 def beside_table(workload: str, settings: Sequence[str], rows: Sequence[Row]) -> Table:
@@ -136,7 +136,7 @@ def beside_table(workload: str, settings: Sequence[str], rows: Sequence[Row]) ->
     return grid
 
 
-def found_table(workload: str, faults: int, warm: Mapping[str, Found], cold: Mapping[str, Found]) -> Table:
+def found_table(workload: str, faults: int, warm: Mapping[str, LineSources], cold: Mapping[str, LineSources]) -> Table:
     """Where caches find the lines of the faults, one after another and each with empty caches."""
     title = f"{workload}: where the lines of a fault are found, {faults:,} faults in a row, and each with empty caches"
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left")
@@ -169,7 +169,7 @@ def as_json(
     """
     settings = []
     for name, trace in traces.items():
-        found = {workload.name: each for workload, each in zip(wanted, places[name], strict=True) if each}
+        by_workload = {workload.name: each for workload, each in zip(wanted, places[name], strict=True) if each}
         settings.append(
             {
                 "setting": name,
@@ -178,7 +178,7 @@ def as_json(
                     {**dataclasses.asdict(each), "traced": each.traced, "gap": each.gap} for each in trace.checks
                 ],
                 "left_out": dict(trace.dropped),
-                "found": {workload: dataclasses.asdict(each) for workload, each in found.items()},
+                "found": {workload: dataclasses.asdict(each) for workload, each in by_workload.items()},
             }
         )
     sets = {

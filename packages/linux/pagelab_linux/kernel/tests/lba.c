@@ -17,10 +17,10 @@
 #define REGISTERS	32	/* as in kernel/src/lba.h */
 #define ROUNDING	512	/* the kernel's counters of resident pages are kept per CPU */
 
-#define EXPECT(what, found, expected) \
+#define EXPECT(what, actual, expected) \
 	do { \
-		long found_ = (found), expected_ = (expected); \
-		CHECK(found_ == expected_, what ": %ld and not %ld", found_, expected_); \
+		long actual_ = (actual), expected_ = (expected); \
+		CHECK(actual_ == expected_, what ": %ld and not %ld", actual_, expected_); \
 	} while (0)
 
 static long resident_file_pages(void)

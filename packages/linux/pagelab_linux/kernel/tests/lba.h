@@ -210,9 +210,9 @@ static inline void check_page(const struct lba_map *map, unsigned long page)
 	volatile uint64_t *words = (volatile uint64_t *)(map->memory + page * PAGE);
 
 	for (unsigned long word = 0; word < PAGE / 8; word++) {
-		uint64_t found = words[word], expected = word_of(map->first + page, word);
+		uint64_t actual = words[word], expected = word_of(map->first + page, word);
 
-		CHECK(found == expected, "word %lu of page %lu is %lx and not %lx", word, page, found, expected);
+		CHECK(actual == expected, "word %lu of page %lu is %lx and not %lx", word, page, actual, expected);
 	}
 }
 
@@ -299,20 +299,20 @@ static inline void run_cases(const struct lba_case *cases, int count, char **arg
 
 	for (int i = mutation ? 2 : 1; i < count || count == 1; i++) {
 		const struct lba_case *each = cases;
-		int found = 0;
+		int is_listed = 0;
 
 		for (; each->name; each++) {
 			if (mutation ? !each->mutation || strcmp(arguments[i], each->mutation) :
 				       count > 1 && strcmp(arguments[i], each->name))
 				continue;
-			found = 1;
+			is_listed = 1;
 			printf("case=%s\n", each->name);
 			if (mutation)
 				run_mutation(each);
 			else
 				in_child(run_case, (void *)each);
 		}
-		if (!found)
+		if (!is_listed)
 			quit(USAGE, "no %s %s", mutation ? "case is to notice" : "case", arguments[i]);
 		if (count == 1)
 			break;

@@ -94,7 +94,7 @@ static inline void expect_all(char *start, size_t pages, unsigned long salt)
 static inline size_t pages_with(const char *start, size_t pages, int flag)
 {
 	int file = open("/proc/kpageflags", O_RDONLY);
-	size_t found = 0;
+	size_t set = 0;
 	uint64_t flags;
 
 	CHECK(file >= 0, "kpageflags: %s", strerror(errno));
@@ -102,10 +102,10 @@ static inline size_t pages_with(const char *start, size_t pages, int flag)
 		CHECK(pread(file, &flags, sizeof(flags), frame_of(start + i * PAGE) *
 			    sizeof(flags)) == sizeof(flags), "kpageflags: %s",
 		      strerror(errno));
-		found += flags >> flag & 1;
+		set += flags >> flag & 1;
 	}
 	close(file);
-	return found;
+	return set;
 }
 
 /* What the kernel does before it migrates pages: all CPUs' batches drain. */

@@ -60,19 +60,19 @@ static inline void must_refuse(const char *path, const char *text)
 static inline long number_in(const char *path, const char *name)
 {
 	char line[256], word[128];
-	long number, found = -1;
+	long number, value = -1;
 	FILE *file = fopen(path, "r");
 
 	if (!file)
 		quit(FAIL, "%s: %s", path, strerror(errno));
-	while (found < 0 && fgets(line, sizeof(line), file))
+	while (value < 0 && fgets(line, sizeof(line), file))
 		if (sscanf(line, "%127[^: ]%*[: ]%ld", word, &number) == 2 &&
 		    !strcmp(word, name))
-			found = number;
+			value = number;
 	fclose(file);
-	if (found < 0)
+	if (value < 0)
 		quit(FAIL, "no %s in %s", name, path);
-	return found;
+	return value;
 }
 
 /* Caches of a CPU are asked again only by what runs on it. */

@@ -20,16 +20,16 @@
 static long count_of(const char *event)
 {
 	char line[512], word[128];
-	long found = 0;
+	long count = 0;
 	FILE *trace = fopen(TRACING "trace", "r");
 
 	CHECK(trace, TRACING "trace: %s", strerror(errno));
 	snprintf(word, sizeof(word), " %s: ", event);
 	while (fgets(line, sizeof(line), trace))
 		if (line[0] != '#' && strstr(line, word))
-			found++;
+			count++;
 	fclose(trace);
-	return found;
+	return count;
 }
 
 static void clear(void)
@@ -56,11 +56,11 @@ static void begin(void)
 static void expect(const char *event)
 {
 	char path[256];
-	long found = count_of(event);
+	long events = count_of(event);
 	int file;
 
-	printf("%s=%ld\n", event, found);
-	CHECK(found > 0, "no event %s", event);
+	printf("%s=%ld\n", event, events);
+	CHECK(events > 0, "no event %s", event);
 	snprintf(path, sizeof(path), SEEN "%s", event);
 	file = open(path, O_WRONLY | O_CREAT, 0644);
 	CHECK(file >= 0, "%s: %s", path, strerror(errno));
