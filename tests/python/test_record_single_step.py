@@ -1,6 +1,7 @@
 """Recording by single steps: what Valgrind cannot run, and the same counts where both can."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -115,6 +116,20 @@ void _start(void) {
     call(61, -1, (long)&status, 0, 0, 0, 0);
     end(written == 20000 && status == 0 ? 7 : 8);
 }""",
+    "a restartable sequence": r"""
+static struct { unsigned cpu_start, cpu; u64 sequence; unsigned rest[4]; } area __attribute__((aligned(32)));
+void _start(void) {
+    u64 *count = (u64 *)memory;
+    long is_there = call(334, (long)&area, 32, 0, 0x53053053, 0, 0) == 0;
+    for (long i = 0; i < 100; i++) {
+        if (!is_there) { ++*count; continue; }
+        __asm__ volatile("jmp 1f; .balign 32; 5: .long 0, 0; .quad 2f, 3f - 2f, 4f; .long 0x53053053;"
+                         "4: 1: lea 5b(%%rip), %%rax; mov %%rax, 8(%0);"
+                         "2: mov (%1), %%rax; inc %%rax; mov %%rax, (%1); 3:" :: "r"(&area), "r"(count)
+                         : "rax", "memory");
+    }
+    end(*count == 100 ? 7 : 8);
+}""",
     "a null pointer": "void _start(void) { *(volatile char *)4 = 1; end(0); }",
 }
 
@@ -191,6 +206,81 @@ def test_a_limit_ends_the_program(pagelab: Pagelab, tmp_path: Path) -> None:
     program = compiled(tmp_path, "void _start(void) { for (volatile int i = 0;; i++) memory[i & 1023] = i; }")
     pagelab("record", "--quiet", "--single-step", "--max-accesses", "500", "-o", "t.trace", "--", program)
     assert polars.scan_parquet(tmp_path / "t.trace/accesses-*.parquet").select(polars.len()).collect().item() == 500
+
+
+THREADS = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long sum;
+static void *work(void *argument) {
+    long number = (long)argument;
+    char *bytes = malloc(20000);
+    for (int i = 0; i < 20000; i += 64) bytes[i] = number;
+    pthread_mutex_lock(&lock);
+    sum += bytes[64 * number];
+    pthread_mutex_unlock(&lock);
+    free(bytes);
+    return 0;
+}
+int main(void) {
+    pthread_t threads[4];
+    for (long i = 0; i < 4; i++) pthread_create(&threads[i], 0, work, (void *)(i + 1));
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+    printf("%ld\n", sum);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "threads"),
+    [
+        ("printf '%s\\n' d a c b | LC_ALL=C sort", 2),
+        ("echo a | cat; (exit 3); echo $?", 4),
+        ("./threads", 5),
+    ],
+)
+def test_programs_with_a_c_library_print_what_they_print_natively(
+    pagelab: Pagelab, tmp_path: Path, program: str, threads: int
+) -> None:
+    (tmp_path / "threads.c").write_text(THREADS)
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", "threads", "threads.c"], cwd=tmp_path, check=True)
+    command = ["bash", "-c", f"{program}; exit 0"]
+    native = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    recorded = pagelab("record", "--quiet", "--single-step", "-o", "t.trace", "--", *command)
+    assert recorded.stdout == native
+    facts = json.loads(pagelab("trace", "info", "--json", "t.trace").stdout)
+    assert facts["complete"]
+    assert facts["meta"]["notes"] == []
+    assert facts["meta"]["events"]["threads"] >= threads
+
+
+@pytest.mark.parametrize("options", [["--max-bytes", "20KB"], ["--start-at", "main"]])
+def test_a_part_is_recorded(pagelab: Pagelab, tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "threads.c").write_text(THREADS)
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", "threads", "threads.c"], cwd=tmp_path, check=True)
+    pagelab("record", "--quiet", "--single-step", "-o", "whole.trace", "--", "./threads")
+    pagelab("record", "--quiet", "--single-step", *options, "-o", "part.trace", "--", "./threads")
+    counts = [
+        polars.scan_parquet(tmp_path / name / "accesses-*.parquet").select(polars.len()).collect().item()
+        for name in ("part.trace", "whole.trace")
+    ]
+    assert 0 < counts[0] < counts[1]
+    assert json.loads(pagelab("trace", "info", "--json", "part.trace").stdout)["complete"]
+
+
+def test_an_interrupted_recording_keeps_what_it_has(tmp_path: Path) -> None:
+    program = compiled(tmp_path, "void _start(void) { for (volatile int i = 0;; i++) memory[i & 1023] = i; }")
+    command = [*COMMAND, "record", "--single-step", "-o", "t.trace", "--", program]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as recorder:
+        assert recorder.stderr is not None
+        next(line for line in recorder.stderr if "M accesses" in line)
+        recorder.send_signal(signal.SIGINT)
+        rest = recorder.stderr.read()
+    assert recorder.returncode == 130, rest
+    assert polars.scan_parquet(tmp_path / "t.trace/accesses-*.parquet").select(polars.len()).collect().item() > 1000
 
 
 def test_stretches_are_recorded(pagelab: Pagelab, tmp_path: Path) -> None:

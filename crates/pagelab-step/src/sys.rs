@@ -14,8 +14,9 @@ use libc::{c_int, c_long, c_uint, c_void, pid_t};
 
 /// Register set of `PTRACE_GETREGSET` with all extended state (`NT_X86_XSTATE`).
 const NT_X86_XSTATE: c_uint = 0x202;
-/// Byte offset of R11 in `struct user`.
+/// Byte offsets of R11 and RAX in `struct user`.
 const R11_OFFSET: usize = 6 * 8;
+const RAX_OFFSET: usize = 10 * 8;
 
 /// What a traced thread reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,11 @@ pub fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
 /// Sets the register R11 of a stopped thread, and no other.
 pub fn set_r11(tid: pid_t, value: u64) -> io::Result<()> {
     trace(libc::PTRACE_POKEUSER, tid, R11_OFFSET, value as usize)
+}
+
+/// Lets the system call that a stopped thread is about to make fail with ENOSYS: no call has this number.
+pub fn refuse_call(tid: pid_t) -> io::Result<()> {
+    trace(libc::PTRACE_POKEUSER, tid, RAX_OFFSET, usize::MAX)
 }
 
 pub fn registers(tid: pid_t) -> io::Result<libc::user_regs_struct> {

@@ -297,7 +297,13 @@ impl Tracer {
         if instruction.special == Special::SystemCall {
             process.stream.switch_to(tid as u32);
             process.code.execute(&instruction, &[], &mut process.stream);
-            task.next = Next::Call(begin_call(process, tid, &registers, &mut self.losses));
+            let call = begin_call(process, tid, &registers, &mut self.losses);
+            // Each step ends a restartable sequence early. So the program gets what a kernel without them answers.
+            if call.number == libc::SYS_rseq {
+                // The thread may have been killed meanwhile.
+                let _ = sys::refuse_call(tid);
+            }
+            task.next = Next::Call(call);
             return;
         }
         let layout = Layout::of_this_machine();

@@ -182,7 +182,6 @@ impl Effects<'_> {
             libc::SYS_futex => futex(&mut touched),
             libc::SYS_clone if !failed && first & libc::CLONE_PARENT_SETTID as u64 != 0 => touched.writes(third, 4),
             libc::SYS_clone3 => touched.reads(first, second),
-            libc::SYS_rseq if !failed => touched.writes(first, second.min(32)),
             libc::SYS_seccomp => touched.reads(third, 16),
             libc::SYS_shmctl if second as i32 == libc::IPC_STAT && !failed => touched.writes(third, 112),
             libc::SYS_modify_ldt if failed => {}
