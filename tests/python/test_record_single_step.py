@@ -273,7 +273,7 @@ def test_a_part_is_recorded(pagelab: Pagelab, tmp_path: Path, options: list[str]
 
 def test_an_interrupted_recording_keeps_what_it_has(tmp_path: Path) -> None:
     program = compiled(tmp_path, "void _start(void) { for (volatile int i = 0;; i++) memory[i & 1023] = i; }")
-    command = [*COMMAND, "record", "--single-step", "-o", "t.trace", "--", program]
+    command = [*COMMAND, "record", "--single-step", "-o", "t.trace", "--", str(program)]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as recorder:
         assert recorder.stderr is not None
         next(line for line in recorder.stderr if "M accesses" in line)
