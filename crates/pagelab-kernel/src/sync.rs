@@ -19,7 +19,7 @@ use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::Storage;
 use crate::vma::{VaRange, Vma, VmaKind};
-use pagelab_base::addr::{FRAME_BYTES, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::io::{DeviceRequest, Lba};
@@ -129,7 +129,8 @@ impl Sync {
                     step.kernel(RefKind::Write, page_metadata(frame));
                     for (space, page) in layer.places_of(frame) {
                         let va = VirtAddr(page * FRAME_BYTES);
-                        step.kernel(RefKind::Locked, layer.spaces[space].table.entry(&layer.memory.contents, va));
+                        let entry = layer.spaces[space].table.entry(&layer.memory.contents, va, PageSize::Size4K);
+                        step.kernel(RefKind::Locked, entry);
                     }
                 }
             }

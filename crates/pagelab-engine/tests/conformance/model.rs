@@ -161,7 +161,7 @@ impl Lab {
             if self.table.missing_tables(&self.mem, va(vpn), size) == 0 {
                 return;
             }
-            let orders = self.table.next_table_orders(&self.mem, va(vpn));
+            let orders = self.table.next_table_orders(&self.mem, va(vpn), size);
             self.needed_order = self.needed_order.max(*orders.iter().min().expect("a block of some order is needed"));
             let order = orders[self.rng.below(orders.len() as u64) as usize];
             let block = TableBlock { first: self.frames.take(order), order };
@@ -189,6 +189,7 @@ impl Lab {
         }
         self.clear_above(first, size);
         self.build(first, size);
+        assert!(self.rng.below(2) == 0 || self.table.reserve(&mut self.mem, va(first), size), "there is room");
         let mapping = self.mapping(size);
         self.table.map(&mut self.mem, va(first), mapping).expect("there is room for so few");
         self.collect_work();
@@ -219,13 +220,22 @@ impl Lab {
     }
 
     fn split(&mut self, first: u64, old: Mapping) {
-        let frame = self.frames.take(0);
-        self.mem.create(frame);
-        self.table.split(&mut self.mem, va(first), frame);
         let size = PageSize::ALL[old.size as usize - 1];
-        for part in (0..pages_of(old.size)).step_by(pages_of(size) as usize) {
-            self.pages.insert(first + part, Mapping { pfn: old.pfn + part, size, ..old });
+        let parts = (0..pages_of(old.size)).step_by(pages_of(size) as usize);
+        let parts: Vec<_> = parts.map(|part| (first + part, Mapping { pfn: old.pfn + part, size, ..old })).collect();
+        if self.table.has_table_per_large_page() {
+            let frame = self.frames.take(0);
+            self.mem.create(frame);
+            self.table.split(&mut self.mem, va(first), frame);
+        } else {
+            self.table.unmap(&mut self.mem, va(first));
+            for &(vpn, mapping) in &parts {
+                self.build(vpn, size);
+                self.table.map(&mut self.mem, va(vpn), mapping).expect("there is room for the parts");
+                self.collect_work();
+            }
         }
+        self.pages.extend(parts);
     }
 
     /// Sets or clears a word where no page is mapped. A large page's word needs a range without pages and other words.

@@ -21,6 +21,12 @@ fn map(script: &mut ScriptWriter, len: u64, flags: u32) {
 
 #[test]
 fn a_child_shares_large_pages_until_it_writes_and_then_splits_its_own() {
+    for system in ["radix-2m", "hashed-open-2m", "hashed-compact-thp", "hashed-chained-thp", "elastic-cuckoo-thp"] {
+        share_and_split(system);
+    }
+}
+
+fn share_and_split(system: &str) {
     let mut script = ScriptWriter::new();
     map(&mut script, 4 * LARGE, 0);
     (0..3).for_each(|n| script.store(0, BASE + n * LARGE));
@@ -33,8 +39,8 @@ fn a_child_shares_large_pages_until_it_writes_and_then_splits_its_own() {
     // After the child's exit, the parent owns its second page alone.
     script.event(child, EventKind::Exit { code: 0 });
     script.store(0, BASE + LARGE);
-    let (_, stats) = checked("radix-2m", &[], script);
-    assert_eq!(stats.values["fork.pages"], 3);
+    let (_, stats) = checked(system, &[], script);
+    assert_eq!(stats.values["fork.pages"], 3, "{system}");
     assert_eq!(stats.values["fault.split.count"], 2, "the child's first page, then the parent's");
     assert_eq!(stats.values["fault.copy.count"], 2);
     assert_eq!(stats.values["fault.reuse.count"], 1);

@@ -72,6 +72,7 @@ fn impossible_systems() {
 #[test]
 fn impossible_hashed_tables() {
     const TABLE: &str = "system.layers.native.page_table";
+    const ORDER: &str = r#"{"order":["4K","2M"]}"#;
     let set = |part: &str, value: &str| format!("{TABLE}.{part}={value}");
     for (system, set, key, words) in [
         ("hashed-compact", set("load_factor", "0"), "page_table.load_factor", &["0", "more than 0", "up to 1"][..]),
@@ -91,7 +92,37 @@ fn impossible_hashed_tables() {
             "hashed-compact",
             "system.layers.native.page_size=2M".to_owned(),
             "page_size",
-            &["2M", "hashed-compact", "number of a 4 KiB page"],
+            &["2M", "hashed-compact", "page_table.sizes.order", "allowed is 4K"],
+        ),
+        (
+            "hashed-open-2m",
+            "system.layers.native.page_size=1G".to_owned(),
+            "page_size",
+            &["1G", "hashed-open", "sizes.order", "allowed is 4K, 2M"],
+        ),
+        ("hashed-power", "system.layers.native.page_size=2M".to_owned(), "page_size", &["2M", "hashed-power", "4 KiB"]),
+        ("hashed-power", set("sizes", ORDER), "page_table.sizes.order", &["hashed-power", "other sizes than 4K"]),
+        ("hashed-open", set("sizes", r#"{"order":["4K","1G"]}"#), "page_table.sizes.order", &["4K, 1G", "2M and 1G"]),
+        ("hashed-open", set("sizes", r#"{"order":["2M"]}"#), "page_table.sizes.order", &["exactly 2M", "4K alone"]),
+        ("hashed-open", set("sizes", r#"{"order":[]}"#), "page_table.sizes.order", &["no size"]),
+        ("hashed-open", set("sizes", r#"{"order":["4K","4K"]}"#), "page_table.sizes.order", &["4K, 4K"]),
+        (
+            "hashed-open",
+            set("sizes", r#"{"order":["4K","2M"],"shares":[1]}"#),
+            "page_table.sizes.shares",
+            &["2 numbers above 0", "sum is 1"],
+        ),
+        (
+            "hashed-open",
+            set("sizes", r#"{"order":["4K","2M"],"shares":[0.5,0.25]}"#),
+            "page_table.sizes.shares",
+            &["0.5, 0.25", "sum is 1"],
+        ),
+        (
+            "hashed-open",
+            set("sizes", r#"{"order":["4K","2M"],"tables":"shared","shares":[0.5,0.5]}"#),
+            "page_table.sizes.shares",
+            &["no memory to divide", "remove the key"],
         ),
         (
             "hashed-chained",
@@ -121,7 +152,13 @@ fn impossible_elastic_cuckoo_tables() {
         (table("min_load", "0.3"), "page_table.min_load", &["0.3", "0.200", "max_load"]),
         (table("rehashes_per_insert", "0"), "page_table.rehashes_per_insert", &["1 to 1024"]),
         (table("max_displacements", "0"), "page_table.max_displacements", &["1 to 1024"]),
-        ("system.layers.native.page_size=2M".to_owned(), "page_size", &["2M", "4K"]),
+        ("system.layers.native.page_size=2M".to_owned(), "page_size", &["2M", "4K", "sizes.order"]),
+        (table("sizes", r#"{"order":["1G","4K"]}"#), "page_table.sizes.order", &["elastic-cuckoo", "1G, 4K"]),
+        (
+            table("sizes", r#"{"order":["2M","4K"],"shares":[0.5,0.5]}"#),
+            "page_table.sizes.shares",
+            &["elastic-cuckoo", "no memory to divide"],
+        ),
         ("system.layers.native.mmu_cache=unified".to_owned(), "mmu_cache", &["no upper levels"]),
     ] {
         let (found, what) = config_error("elastic-cuckoo", &[&set]);

@@ -4,7 +4,6 @@ use super::parts::smaller;
 use super::work::FaultWork;
 use super::{Fault, FaultState};
 use crate::effects::Effects;
-use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
@@ -51,7 +50,7 @@ impl Fault {
         }
         if let (FaultWork::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
             // A large page that should have been copied whole is split, so that a part of it can be copied.
-            let frame = layer.take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
+            let frame = layer.take_split_table(context, self.request.space.index)?;
             self.progress.work = FaultWork::Split;
             return Ok(FaultState::Split { frame });
         }

@@ -4,9 +4,12 @@ use super::Fault;
 use crate::effects::Effects;
 use crate::fault::work::FaultWork;
 use crate::layer::Layer;
+use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::vma::{VaRange, Vma};
-use pagelab_base::addr::{PageSize, Pfn};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
+use pagelab_base::error::EngineError;
+use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::{Leaf, Mapping, PteFlags};
 use pagelab_trace::MapFlags;
 
@@ -29,18 +32,33 @@ impl Fault {
         }
     }
 
-    /// Splits the large page that the walk found, unless it is gone.
-    pub(super) fn split(&mut self, os: &mut Os, effects: &mut Effects, frame: Pfn) {
+    /// Plans a split, without the entries that are written one by one.
+    pub(super) fn plan_split(&self, os: &Os, frame: Option<Pfn>, step: &mut Step) {
+        if let Some(frame) = frame {
+            step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+            step.kernel(RefKind::Write, page_metadata(frame));
+        }
+        step.kernel(RefKind::Locked, self.entry(os));
+    }
+
+    /// Splits the large page that the walk found, unless it is gone. Returns the lines of entries written one by one.
+    pub(super) fn split(
+        &mut self,
+        os: &mut Os,
+        effects: &mut Effects,
+        frame: Option<Pfn>,
+    ) -> Result<Vec<PhysAddr>, EngineError> {
         let context = self.context(os);
         let (space, page, size) = (self.request.space.index, self.target.page, self.target.size);
         let leaf = self.leaf(os);
         let layer = self.layer(os);
-        if matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
-            layer.split_page(space, page, frame);
-            effects.invalidate(self.request.space, VaRange { start: page, end: page + size.bytes() });
-            self.counters(os).split += 1;
-        } else {
-            layer.memory_for(context).free(frame, 0);
+        if !matches!(leaf, Leaf::Present(mapping) if mapping.size == size) {
+            frame.into_iter().for_each(|frame| layer.memory_for(context).free(frame, 0));
+            return Ok(Vec::new());
         }
+        let lines = layer.split_page(context, space, page, frame)?;
+        effects.invalidate(self.request.space, VaRange { start: page, end: page + size.bytes() });
+        self.counters(os).split += 1;
+        Ok(lines)
     }
 }

@@ -168,7 +168,8 @@ impl Fault {
             | FaultState::NextEntry
             | FaultState::Fill { .. }
             | FaultState::Table { .. }
-            | FaultState::Split { .. } => Stage::Walk,
+            | FaultState::Split { .. }
+            | FaultState::Parts { .. } => Stage::Walk,
             FaultState::TakeReady { .. } if self.progress.defers => Stage::Lru,
             FaultState::Allocation
             | FaultState::TakeReady { .. }
@@ -244,9 +245,10 @@ impl Fault {
                 self.next_table(os)?
             }
             FaultState::Split { frame } => {
-                self.split(os, effects, frame);
-                self.look_again(os, task)
+                let lines = self.split(os, effects, frame)?;
+                if lines.is_empty() { self.look_again(os, task) } else { FaultState::Parts { lines } }
             }
+            FaultState::Parts { .. } => self.look_again(os, task),
             FaultState::Allocation => self.allocate(os, effects)?,
             FaultState::Reclaim { pressure } => match self.reclaim(os, effects, pressure, task) {
                 Ok(state) => state,

@@ -180,9 +180,14 @@ pub(super) enum FaultState {
     Table {
         block: TableBlock,
     },
-    /// Fill a new page-table page with the parts of a large page, and replace that page by it.
+    /// Fill a new page-table page with the parts of a large page, and replace that page by it. Without a frame, write
+    /// the entry of each part.
     Split {
-        frame: Pfn,
+        frame: Option<Pfn>,
+    },
+    /// These lines with entries of the parts have been written.
+    Parts {
+        lines: Vec<PhysAddr>,
     },
     Allocation,
     /// Take a frame by the placement policy.

@@ -12,7 +12,7 @@ use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::plan_scan;
 use crate::vma::VaRange;
-use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::io::DeviceRequest;
 use pagelab_base::step::{RefKind, Step};
@@ -77,11 +77,7 @@ impl Fault {
                     step.kernel(RefKind::Write, page_metadata(page));
                 }
             }
-            FaultState::Split { frame } => {
-                step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
-                step.kernel(RefKind::Write, page_metadata(*frame));
-                step.kernel(RefKind::Locked, self.entry(os));
-            }
+            FaultState::Split { frame } => self.plan_split(os, *frame, step),
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
             FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
@@ -112,7 +108,9 @@ impl Fault {
                 }
                 self.plan_install(*entry, layer, space, step);
             }
-            FaultState::Rehash { lines, .. } => lines.iter().for_each(|&line| step.kernel(RefKind::Write, line)),
+            FaultState::Rehash { lines, .. } | FaultState::Parts { lines } => {
+                lines.iter().for_each(|&line| step.kernel(RefKind::Write, line))
+            }
             FaultState::Return => {
                 for line in 0..REGISTER_LINES {
                     step.kernel(RefKind::Read, cpu(CpuLine::Stack) + line * LINE_BYTES);
@@ -130,6 +128,7 @@ impl Fault {
                 | FaultState::Fill { .. }
                 | FaultState::Table { .. }
                 | FaultState::Split { .. }
+                | FaultState::Parts { .. }
                 | FaultState::Lock
                 | FaultState::Place(_)
                 | FaultState::TakeReady { .. }
@@ -253,7 +252,7 @@ impl Fault {
             _ => VaRange { start: self.target.page, end: self.target.page },
         };
         for at in pages(several) {
-            let other = space.table.entry(&layer.memory.contents, at);
+            let other = space.table.entry(&layer.memory.contents, at, PageSize::Size4K);
             if other.0 / LINE_BYTES != line {
                 step.kernel(RefKind::Write, other);
                 line = other.0 / LINE_BYTES;
@@ -275,6 +274,7 @@ impl Fault {
     /// The last entry that a walk for the page reads.
     pub(super) fn entry(&self, os: &Os) -> PhysAddr {
         let layer = &os.layers[self.request.space.layer];
-        layer.spaces[self.request.space.index].table.entry(&layer.memory.contents, self.request.va)
+        let table = &layer.spaces[self.request.space.index].table;
+        table.entry(&layer.memory.contents, self.request.va, self.target.size)
     }
 }

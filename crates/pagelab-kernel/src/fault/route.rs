@@ -8,7 +8,6 @@ use super::{Fault, FaultState};
 use crate::entry_word::EntryWord;
 use crate::fault::work::{FaultWork, is_file};
 use crate::fault_engine::kernel_side::EngineState;
-use crate::frames::frame_alloc::FramePurpose;
 use crate::locks::TaskId;
 use crate::os::Os;
 use crate::vma::VaRange;
@@ -125,8 +124,8 @@ impl Fault {
         }
         Ok(Ok(match (work, leaf) {
             (FaultWork::Split, _) => {
-                let frame =
-                    self.layer(os).take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
+                let space = self.request.space.index;
+                let frame = self.layer(os).take_split_table(context, space)?;
                 FaultState::Split { frame }
             }
             (_, Leaf::Present(_)) => self.after_tables(os),

@@ -492,17 +492,11 @@ impl Layer {
                 if page.va == edge {
                     break;
                 }
-                let frame = self.take_frame(context, FramePurpose::PageTable, "the table of a page that is split")?;
-                self.split_page(index, page.va, frame);
+                let frame = self.take_split_table(context, index)?;
+                self.split_page(context, index, page.va, frame)?;
             }
         }
         Ok(())
-    }
-
-    /// Splits a large page into pages of the next smaller size, with `frame` as their table. Its frames stay one block.
-    pub fn split_page(&mut self, index: u32, va: VirtAddr, frame: Pfn) {
-        self.memory.contents.create(frame);
-        self.spaces[index].table.split(&mut self.memory.contents, va, frame);
     }
 
     /// The kernel's record of a page: its frame, and whether stores are allowed. Only with `--check`.

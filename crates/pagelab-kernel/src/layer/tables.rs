@@ -5,10 +5,10 @@ use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
 use crate::memory::Memory;
 use crate::table_blocks::free_table;
-use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::DIRECT_MAP;
-use pagelab_tables::page_table::{Exhausted, NoTable, PageTable, TableBlock};
+use pagelab_tables::page_table::{Exhausted, Leaf, Mapping, NoRoom, NoTable, PageTable, TableBlock};
 
 impl Layer {
     /// Creates an empty page table for a space. The first one is the kernel's own; `guest` is the memory of a hosted
@@ -53,7 +53,7 @@ impl Layer {
         {
             return Ok(Some(TableBlock::frame(first)));
         }
-        let orders = self.spaces[index].table.next_table_orders(&self.memory.contents, va);
+        let orders = self.spaces[index].table.next_table_orders(&self.memory.contents, va, size);
         loop {
             for &order in &orders {
                 if let Some(first) = self.memory.frames.alloc(order, FramePurpose::PageTable, context.cpu.0) {
@@ -76,6 +76,50 @@ impl Layer {
     pub fn give_back_table_frames(&mut self, context: KernelContext) -> bool {
         let Some(blocks) = &mut self.mechanisms.table_blocks else { return false };
         blocks.give_back(&mut Memory { layer: &mut self.memory, context })
+    }
+
+    /// Makes sure that the next page that is mapped in a space, which is this one, has room; false if there is none.
+    pub fn has_room(&mut self, context: KernelContext, index: u32, va: VirtAddr, size: PageSize) -> bool {
+        self.build_tables(context, index, va, size).is_ok()
+            && self.spaces[index].table.reserve(&mut self.memory.contents, va, size)
+    }
+
+    /// A frame for the table of a large page that will be split; `None` if the page table needs none.
+    pub fn take_split_table(&mut self, context: KernelContext, index: u32) -> Result<Option<Pfn>, EngineError> {
+        if !self.spaces[index].table.has_table_per_large_page() {
+            return Ok(None);
+        }
+        self.take_frame(context, FramePurpose::PageTable, "the table of a page that is split").map(Some)
+    }
+
+    /// Splits a large page into pages of the next smaller size, with `frame` as their table, if they have one. Its
+    /// frames stay one block. Returns the lines of the entries written one by one.
+    pub fn split_page(
+        &mut self,
+        context: KernelContext,
+        index: u32,
+        va: VirtAddr,
+        frame: Option<Pfn>,
+    ) -> Result<Vec<PhysAddr>, EngineError> {
+        if let Some(frame) = frame {
+            self.memory.contents.create(frame);
+            self.spaces[index].table.split(&mut self.memory.contents, va, frame);
+            return Ok(Vec::new());
+        }
+        let Leaf::Present(large) = self.leaf(index, va) else { unreachable!("{va:?} is mapped") };
+        let size = PageSize::ALL[(large.size as usize).checked_sub(1).expect("a page of 4 KiB has no parts")];
+        let mut lines = vec![self.spaces[index].table.unmap(&mut self.memory.contents, va).align_down(LINE_BYTES)];
+        for part in (0..large.size.bytes()).step_by(size.bytes() as usize) {
+            self.build_tables(context, index, va + part, size)?;
+            let mapping = Mapping { pfn: Pfn(large.pfn.0 + (part >> FRAME_SHIFT)), size, ..large };
+            let mapped = self.spaces[index].table.map(&mut self.memory.contents, va + part, mapping);
+            self.collect_table_work(context, index);
+            let entry = mapped.map_err(|NoRoom| self.exhausted(Exhausted::Places(va + part)))?;
+            lines.append(&mut self.spaces.table_work.lines);
+            lines.push(entry.align_down(LINE_BYTES));
+        }
+        lines.dedup();
+        Ok(lines)
     }
 
     fn out_of_blocks(&self, order: u32) -> EngineError {

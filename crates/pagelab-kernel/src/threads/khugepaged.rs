@@ -19,7 +19,7 @@ use crate::os::Os;
 use crate::reclaim::Pressure;
 use crate::threads::{Counter, Thread};
 use crate::vma::{VaRange, Vma, VmaKind};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_base::step::{Next, RefKind, Step};
@@ -158,6 +158,11 @@ impl Khugepaged {
         };
         os.account_for_taken(id);
         let layer = &mut os.layers[self.layer];
+        if !layer.has_room(context, space, start, LARGE) {
+            layer.free_block(context, frame, LARGE.order());
+            self.counts.no_frame += 1;
+            return;
+        }
         // Unmapped pages that an engine may map must not be mapped any more.
         layer.drop_words(context, space, range);
         for page in &now {
@@ -168,7 +173,7 @@ impl Khugepaged {
         let writable = vma.prot.write;
         let flags = PteFlags { writable, user: true, executable: vma.prot.execute, accessed: true, dirty: writable };
         let mapping = Mapping { pfn: frame, size: LARGE, flags };
-        layer.map(context, space, start, mapping).expect("tables with large pages have room");
+        layer.map(context, space, start, mapping).expect("the table has room");
         layer.list_page(&mapping);
         self.counts.collapsed += 1;
         effects.invalidate(id, range);
@@ -204,8 +209,7 @@ impl Thread for Khugepaged {
                 let pages = layer.mapped(space, place, place + LARGE.bytes());
                 let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
                 if let Some(entry) = list.refs().last().filter(|_| small) {
-                    let table = entry.addr.align_down(FRAME_BYTES);
-                    step.kernel(RefKind::Load { bytes: FRAME_BYTES }, table);
+                    plan_entries(layer, space, entry.addr, &pages, step);
                     pages.iter().for_each(|page| step.kernel(RefKind::Read, page_metadata(page.mapping.pfn)));
                 }
             }
@@ -256,10 +260,23 @@ impl Thread for Khugepaged {
             (
                 "khugepaged.no_frame",
                 |thread| thread.counts.no_frame,
-                "Places that were ripe when no large page was free",
+                "Places that were ripe when no large page was free, or the page table had no room for one",
             ),
         ]
     }
+}
+
+/// Plans the reads of a place's entries: of their table, which has this entry, or of each mapped page's line.
+fn plan_entries(layer: &Layer, space: u32, entry: PhysAddr, pages: &[Removed], step: &mut Step) {
+    let table = &layer.spaces[space].table;
+    if table.has_table_per_large_page() {
+        step.kernel(RefKind::Load { bytes: FRAME_BYTES }, entry.align_down(FRAME_BYTES));
+        return;
+    }
+    let lines = pages.iter().map(|page| table.entry(&layer.memory.contents, page.va, PageSize::Size4K));
+    let mut lines: Vec<_> = lines.map(|entry| entry.align_down(LINE_BYTES)).collect();
+    lines.dedup();
+    lines.into_iter().for_each(|line| step.kernel(RefKind::Read, line));
 }
 
 /// Returns the first aligned 2 MiB from `from` on in a mapping that may have large pages, over all address spaces.

@@ -42,6 +42,10 @@ pub trait Design: Sized {
 
     /// The page sizes that it maps, and why it maps no others.
     const PAGE_SIZES: PageSizes;
+    /// Whether the smaller pages in the range of a large page have a table of their own, which [`Self::split`] needs a
+    /// frame for and [`Self::unlink_leaf_table`] gives back. If not, the kernel splits a large page by unmapping it and
+    /// mapping its parts.
+    const TABLE_PER_LARGE_PAGE: bool = true;
     /// Set if only layers with guests can have the design: the reason, which an error completes with "…, and this layer
     /// hosts none".
     const HOSTS_ONLY: Option<&'static str> = None;
@@ -60,6 +64,11 @@ pub trait Design: Sized {
 
     /// Parameters for tests: one of each kind, small enough that tables fill, grow and collide.
     fn samples() -> Vec<Self::Parameters>;
+
+    /// The page sizes that a table with these parameters maps, in ascending order without gaps.
+    fn page_sizes(_: &Self::Parameters) -> PageSizes {
+        Self::PAGE_SIZES
+    }
 
     /// Which of its entries an MMU cache can hold.
     fn upper_entries(parameters: &Self::Parameters) -> UpperEntries;
@@ -115,8 +124,8 @@ pub trait Design: Sized {
         None
     }
 
-    /// Address of the last entry that a walk for `va` reads, or of the entry that the page will get.
-    fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+    /// Address of the last entry that a walk for `va` reads, or of the entry that a page of `size` will get there.
+    fn entry(&self, mem: &PhysMem, va: VirtAddr, _size: PageSize) -> PhysAddr {
         let mut list = WalkList::new();
         self.walk(mem, va, &mut list);
         list.refs().last().expect("a walk reads an entry at least").addr
@@ -128,8 +137,9 @@ pub trait Design: Sized {
         0
     }
 
-    /// Possible orders of the block for the topmost missing table, the preferred one first.
-    fn next_table_orders(&self, _: &PhysMem, _: VirtAddr) -> ArrayVec<u32, 2> {
+    /// Possible orders of the block for the topmost table that is missing for a page of `size` at `va`, the preferred
+    /// one first.
+    fn next_table_orders(&self, _: &PhysMem, _va: VirtAddr, _size: PageSize) -> ArrayVec<u32, 2> {
         ArrayVec::from_iter([0])
     }
 
@@ -138,6 +148,12 @@ pub trait Design: Sized {
     /// keeps the block.
     fn link_table(&mut self, _: &mut PhysMem, _: VirtAddr, _: PageSize, _: TableBlock) -> Option<PhysAddr> {
         None
+    }
+
+    /// Makes sure that the next page that is mapped, which is this one, has room. Returns false if that is not
+    /// possible. All tables above its entry exist, and other pages may be unmapped before it is mapped.
+    fn reserve(&mut self, _: &mut PhysMem, _va: VirtAddr, _size: PageSize) -> bool {
+        true
     }
 
     /// Maps a page. All tables above its entry exist. The entry is not present and holds no software word any more.
@@ -184,13 +200,13 @@ pub trait Design: Sized {
     fn prune(&mut self, _: &mut PhysMem, _start: VirtAddr, _end: VirtAddr, _release: &mut dyn FnMut(Pfn)) {}
 
     /// Unlinks the empty level-1 table that translates `va`, if there is one; the tables above stay. Called only for
-    /// designs with large pages.
+    /// designs with large pages; `None` without tables of their own.
     fn unlink_leaf_table(&mut self, _: &mut PhysMem, va: VirtAddr) -> Option<Pfn> {
         unreachable!("a design without large pages is to make room for one at {va:?}")
     }
 
     /// Splits the large page at `va` into pages of the next smaller size over the same frames. `frame` (whose zeroed
-    /// contents exist) becomes their table. Called only for designs with large pages.
+    /// contents exist) becomes their table. Called only for designs with a table per large page.
     fn split(&mut self, _: &mut PhysMem, va: VirtAddr, _: Pfn) {
         unreachable!("a design without large pages is to split one at {va:?}")
     }

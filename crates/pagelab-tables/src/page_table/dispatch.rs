@@ -22,14 +22,15 @@ impl PageTableConfig {
                 let what = format!("{why}, and this layer hosts none; allowed here are the other kinds");
                 return context.refuse("page_table.kind", what);
             }
-            let sizes = D::PAGE_SIZES;
+            D::validate(parameters, context)?;
+            let sizes = D::page_sizes(parameters);
             if !sizes.sizes.contains(&page_size) {
                 let allowed = sizes.sizes.iter().map(|size| size.name()).collect::<Vec<_>>().join(", ");
                 let (size, why) = (page_size.name(), sizes.why);
                 let what = format!("{size} pages are not possible with {design}: {why}; allowed is {allowed}");
                 return context.refuse("page_size", what);
             }
-            D::validate(parameters, context)
+            Ok(())
         }
         let context = Context { layer, design: self.name(), page_size, hosts };
         each_config!(self, parameters => check::<Table>(parameters, &context))
@@ -55,7 +56,7 @@ impl PageTableConfig {
 
     /// The page sizes that it maps.
     pub fn page_sizes(&self) -> &'static [PageSize] {
-        each_config!(self, _parameters => Table::PAGE_SIZES.sizes)
+        each_config!(self, parameters => Table::page_sizes(parameters).sizes)
     }
 
     /// Whether only layers with guests can have it.
@@ -112,8 +113,8 @@ impl PageTable {
     }
 
     /// See [`Design::entry`].
-    pub fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
-        each_table!(self, table => table.entry(mem, va))
+    pub fn entry(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> PhysAddr {
+        each_table!(self, table => table.entry(mem, va, size))
     }
 
     /// See [`Design::mark`].
@@ -132,8 +133,8 @@ impl PageTable {
     }
 
     /// See [`Design::next_table_orders`].
-    pub fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
-        each_table!(self, table => table.next_table_orders(mem, va))
+    pub fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> ArrayVec<u32, 2> {
+        each_table!(self, table => table.next_table_orders(mem, va, size))
     }
 
     /// See [`Design::link_table`].
@@ -145,6 +146,11 @@ impl PageTable {
         block: TableBlock,
     ) -> Option<PhysAddr> {
         each_table!(self, table => table.link_table(mem, va, size, block))
+    }
+
+    /// See [`Design::reserve`].
+    pub fn reserve(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize) -> bool {
+        each_table!(self, table => table.reserve(mem, va, size))
     }
 
     /// See [`Design::map`].
@@ -195,6 +201,14 @@ impl PageTable {
     /// See [`Design::split`].
     pub fn split(&mut self, mem: &mut PhysMem, va: VirtAddr, frame: Pfn) {
         each_table!(self, table => table.split(mem, va, frame))
+    }
+
+    /// Whether smaller pages have a table of their own ([`Design::TABLE_PER_LARGE_PAGE`]).
+    pub fn has_table_per_large_page(&self) -> bool {
+        fn has<D: Design>(_: &D) -> bool {
+            D::TABLE_PER_LARGE_PAGE
+        }
+        each_table!(self, table => has(table))
     }
 
     /// Whether insertions move the entries of other pages ([`Design::MOVES_ENTRIES`]).

@@ -240,7 +240,7 @@ impl Design for Flattened {
     }
 
     /// Without a free block for a flattened table, a single frame is used.
-    fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr) -> ArrayVec<u32, 2> {
+    fn next_table_orders(&self, mem: &PhysMem, va: VirtAddr, _: PageSize) -> ArrayVec<u32, 2> {
         match self.descend(mem, va, |_, _| {}) {
             End::Missing { level, .. } if self.merged.begin_at(level) => [FLAT_ORDER, 0].into(),
             End::Missing { .. } | End::Leaf(_) => ArrayVec::from_iter([0]),
@@ -410,7 +410,8 @@ mod tests {
 
         fn build(&mut self, vpn: u64) {
             while self.table.missing_tables(&self.mem, va(vpn), PageSize::Size4K) > 0 {
-                let order = if self.blocks { self.table.next_table_orders(&self.mem, va(vpn))[0] } else { 0 };
+                let order =
+                    if self.blocks { self.table.next_table_orders(&self.mem, va(vpn), PageSize::Size4K)[0] } else { 0 };
                 let block = TableBlock { first: Pfn(self.next), order };
                 self.next += 1 << FLAT_ORDER;
                 block.create(&mut self.mem);

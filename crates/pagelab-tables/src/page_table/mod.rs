@@ -15,6 +15,7 @@ mod page_index;
 mod paths;
 #[macro_use]
 mod registry;
+mod sizes;
 mod walk_list;
 mod way;
 
@@ -23,6 +24,7 @@ pub use design::{
     UpperEntries,
 };
 pub use entry::{WORD_BITS, table_of};
+pub use sizes::{SizeProbes, SizeTables, SizesConfig};
 pub use walk_list::{WalkList, WalkRef};
 pub use way::{WalkPath, Ways};
 

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use pagelab_base::addr::{PageSize, VirtAddr};
+
 /// log2 of the pages per region.
 const REGION_SHIFT: u32 = 9;
 const WORDS: usize = (1 << REGION_SHIFT) / 64;
@@ -47,5 +49,45 @@ impl PageIndex {
             })
         });
         pages.skip_while(move |&vpn| vpn < first).take_while(move |&vpn| vpn < end)
+    }
+}
+
+/// The mapped pages of all sizes.
+#[derive(Clone, Default)]
+pub(super) struct SizedIndex {
+    /// By size; numbers of pages of that size.
+    sizes: [PageIndex; PageSize::ALL.len()],
+}
+
+impl SizedIndex {
+    pub fn insert(&mut self, page: u64, size: PageSize) {
+        self.sizes[size as usize].insert(page);
+    }
+
+    pub fn remove(&mut self, page: u64, size: PageSize) {
+        self.sizes[size as usize].remove(page);
+    }
+
+    /// The pages that overlap `start..end`, in ascending order.
+    pub fn range(&self, start: VirtAddr, end: VirtAddr) -> impl Iterator<Item = (VirtAddr, PageSize)> {
+        let pages = |size: PageSize| {
+            let (first, last) = (start.0 >> size.shift(), end.0.div_ceil(size.bytes()));
+            let pages = self.sizes[size as usize].range(first, if start < end { last } else { first });
+            pages.map(move |page| (VirtAddr(page << size.shift()), size)).peekable()
+        };
+        let mut all = PageSize::ALL.map(pages);
+        std::iter::from_fn(move || {
+            let next = all.iter_mut().filter_map(|pages| pages.peek().copied()).min_by_key(|&(va, _)| va)?;
+            all[next.1 as usize].next()
+        })
+    }
+
+    /// Level of the largest of these sizes, in ascending order, whose page at `va` overlaps no mapped page.
+    pub fn free_level(&self, va: VirtAddr, sizes: &[PageSize]) -> u8 {
+        let is_free = |size: &&PageSize| {
+            let start = va.align_down(size.bytes());
+            self.range(start, VirtAddr(start.0.saturating_add(size.bytes()))).next().is_none()
+        };
+        sizes.iter().take_while(is_free).last().map_or(1, |&size| size as u8 + 1)
     }
 }

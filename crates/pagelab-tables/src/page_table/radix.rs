@@ -259,7 +259,7 @@ impl Design for Radix {
         self.remembered(mem).hint_entry(va);
     }
 
-    fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
+    fn entry(&self, mem: &PhysMem, va: VirtAddr, _: PageSize) -> PhysAddr {
         self.leaf(mem, va).1
     }
 

@@ -172,7 +172,7 @@ impl Design for TwoLevel {
         usize::from(self.lower(mem, va).is_none())
     }
 
-    fn next_table_orders(&self, _: &PhysMem, _: VirtAddr) -> ArrayVec<u32, 2> {
+    fn next_table_orders(&self, _: &PhysMem, _: VirtAddr, _: PageSize) -> ArrayVec<u32, 2> {
         ArrayVec::from_iter([ORDER])
     }
 

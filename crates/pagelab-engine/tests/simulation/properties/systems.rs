@@ -336,6 +336,18 @@ pub const SYSTEMS: &[System] = &[
     ),
     ("nested-elastic-cuckoo-cold", &["system.layers.guest.page_table.way_entries=64"]),
     (
+        "hashed-open-2m",
+        &["system.layers.native.page_table.table_bytes=1MiB", "system.layers.native.page_table.exits_per_scan=1"],
+    ),
+    (
+        "hashed-compact-thp",
+        &["system.layers.native.page_table.table_bytes=1MiB", SWAP, "kernel.cgroup_limit_bytes=8MiB"],
+    ),
+    ("hashed-chained-thp", &["system.layers.native.page_table.table_bytes=1MiB", SWAP, STORAGE]),
+    ("elastic-cuckoo-thp", &["system.layers.native.page_table.way_entries=64", SWAP, "kernel.cgroup_limit_bytes=8MiB"]),
+    ("nested-hashed-compact-thp-cold", &["system.layers.guest.page_table.exits_per_scan=2"]),
+    ("nested-elastic-cuckoo-thp-cold", &["system.layers.guest.page_table.way_entries=64"]),
+    (
         "nested-radix-shadow-cold",
         &[
             r#"system.layers.guest={"name":"guest","host":"host","host_mode":"shadow","page_table":{"kind":"elastic-cuckoo"},"mmu_cache":"none","page_size":"4K"}"#,

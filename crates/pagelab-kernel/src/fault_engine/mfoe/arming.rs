@@ -271,19 +271,19 @@ impl EngineThread for Arming {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, page_metadata(block.first));
                 let space = &layer.spaces[self.space().index];
-                step.kernel(RefKind::Locked, space.table.entry(&layer.memory.contents, self.at));
+                step.kernel(RefKind::Locked, space.table.entry(&layer.memory.contents, self.at, self.size));
             }
             ArmingState::Line => {
                 let entries = self.line().pages() >> self.size.order();
                 step.preset += CodeCost::from_cycles(entries * Cycles::from(engine.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index];
-                step.kernel(RefKind::Write, space.table.entry(&layer.memory.contents, self.at));
+                step.kernel(RefKind::Write, space.table.entry(&layer.memory.contents, self.at, self.size));
             }
             ArmingState::Disarm => {
                 let Some((part, entries)) = self.next_part(layer) else { return };
                 step.preset += CodeCost::from_cycles(entries * Cycles::from(engine.parameters.arm_cycles));
                 let space = &layer.spaces[self.space().index];
-                let first = space.table.entry(&layer.memory.contents, part.start).0 & !(LINE_BYTES - 1);
+                let first = space.table.entry(&layer.memory.contents, part.start, self.size).0 & !(LINE_BYTES - 1);
                 (0..entries.div_ceil(LINE_PAGES))
                     .for_each(|n| step.kernel(RefKind::Write, PhysAddr(first + n * LINE_BYTES)));
             }

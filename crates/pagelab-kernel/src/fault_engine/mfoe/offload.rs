@@ -65,7 +65,7 @@ impl Offload {
     /// Address of the entry where a walk for the fault's address ends.
     fn entry(&self, os: &Os) -> PhysAddr {
         let layer = self.layer(os);
-        layer.spaces[self.fault.space.index].table.entry(&layer.memory.contents, self.fault.va)
+        layer.spaces[self.fault.space.index].table.entry(&layer.memory.contents, self.fault.va, PageSize::Size4K)
     }
 
     /// Content of that entry, if it allows the access: a translation, or an armed word with its size.

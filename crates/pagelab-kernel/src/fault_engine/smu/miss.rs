@@ -312,7 +312,7 @@ impl PageWork for Offload {
             MissState::Complete { .. } => step.cycles += doorbell,
             MissState::Map { .. } => {
                 let table = &layer.spaces[self.fault.space.index].table;
-                physical(RefKind::Write, table.entry(&layer.memory.contents, self.page));
+                physical(RefKind::Write, table.entry(&layer.memory.contents, self.page, PageSize::Size4K));
             }
             MissState::Marks { .. } => {
                 let table = &layer.spaces[self.fault.space.index].table;

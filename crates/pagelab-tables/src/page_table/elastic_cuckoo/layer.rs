@@ -1,7 +1,7 @@
 //! Statistics of all elastic cuckoo tables of a layer.
 
-use super::way::FRAME_LINES_SHIFT;
-use super::{ElasticCuckoo, ElasticCuckooConfig, WAYS};
+use super::way::{FRAME_LINES_SHIFT, WAYS};
+use super::{ElasticCuckoo, ElasticCuckooConfig};
 use crate::page_table::{Boot, SetAside, Shared};
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::error::EngineError;

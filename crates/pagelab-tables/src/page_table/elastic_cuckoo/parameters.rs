@@ -3,14 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::page_table::Context;
+use crate::page_table::{Context, SizesConfig};
 use pagelab_base::error::EngineError;
 
 /// Allowed range of the initial lines per way: one frame to a block of 4 MiB.
 const ENTRIES: std::ops::RangeInclusive<u32> = 64..=65536;
 
 /// Parameters of an elastic cuckoo page table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ElasticCuckooConfig {
     /// Initial lines per way, each for 8 pages; a power of two from 64 (a frame) to 65536.
@@ -26,11 +26,21 @@ pub struct ElasticCuckooConfig {
     pub max_displacements: u32,
     /// Seed of the hash functions and of the choice of ways.
     pub seed: u64,
+    /// The page sizes that there are tables for, and how a walker finds them. Default: 4 KiB alone.
+    pub sizes: SizesConfig,
 }
 
 impl Default for ElasticCuckooConfig {
     fn default() -> Self {
-        Self { way_entries: 128, max_load: 0.6, min_load: 0.2, rehashes_per_insert: 2, max_displacements: 32, seed: 0 }
+        Self {
+            way_entries: 128,
+            max_load: 0.6,
+            min_load: 0.2,
+            rehashes_per_insert: 2,
+            max_displacements: 32,
+            seed: 0,
+            sizes: SizesConfig::default(),
+        }
     }
 }
 
@@ -64,6 +74,6 @@ impl ElasticCuckooConfig {
             );
             return refuse("page_table.min_load", what);
         }
-        Ok(())
+        self.sizes.validate(true, context)
     }
 }

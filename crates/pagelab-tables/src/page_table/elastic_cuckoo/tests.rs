@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use pagelab_trace::cases;
 
 use super::*;
-use pagelab_base::addr::FRAME_BYTES;
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT};
+use pagelab_base::rng::Rng;
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
 
@@ -38,7 +39,7 @@ impl Lab {
 
     fn grow(&mut self) {
         while self.table.missing_tables(&self.mem, VirtAddr(0), PageSize::Size4K) > 0 {
-            let order = self.table.wanted_order().expect("blocks are missing");
+            let order = self.table.tables[0].wanted_order().expect("blocks are missing");
             let block = TableBlock { first: take(&mut self.next, order), order };
             block.create(&mut self.mem);
             self.table.link_table(&mut self.mem, VirtAddr(0), PageSize::Size4K, block).expect("the block is wanted");
@@ -47,11 +48,10 @@ impl Lab {
 
     fn map(&mut self, vpn: u64, pfn: u64) -> PhysAddr {
         self.grow();
-        let mapped = self
-            .table
-            .map(&mut self.mem, va(vpn), mapping(pfn))
-            .unwrap_or_else(|NoRoom| panic!("no room at {} of {}", self.table.used(), self.table.lines()));
-        self.table.work.lines.clear();
+        let mapped = self.table.map(&mut self.mem, va(vpn), mapping(pfn)).unwrap_or_else(|NoRoom| {
+            panic!("no room at {} of {}", self.table.tables[0].used(), self.table.tables[0].lines())
+        });
+        self.table.tables[0].work.lines.clear();
         mapped
     }
 }
@@ -119,11 +119,11 @@ fn a_table_agrees_with_a_map_after_millions_of_operations() {
                 assert!(listed.iter().map(|page| (page.va.page_number(), page.mapping)).eq(known), "{operation}");
                 let mut lines: Vec<u64> = oracle.keys().map(|vpn| vpn >> 3).collect();
                 lines.dedup();
-                assert_eq!(lab.table.used(), lines.len() as u64, "{operation}");
-                assert!(lab.table.used() as f64 <= 0.75 * lab.table.lines() as f64);
+                assert_eq!(lab.table.tables[0].used(), lines.len() as u64, "{operation}");
+                assert!(lab.table.tables[0].used() as f64 <= 0.75 * lab.table.tables[0].lines() as f64);
             }
         }
-        let CuckooCounters { upsizes, downsizes, displaced, rehashed, .. } = lab.table.counters;
+        let CuckooCounters { upsizes, downsizes, displaced, rehashed, .. } = lab.table.tables[0].counters;
         assert!(upsizes >= 9 && downsizes >= 5 && displaced > 10_000 && rehashed > 10_000, "{upsizes} {downsizes}");
         oracle.keys().for_each(|&vpn| _ = lab.table.unmap(&mut lab.mem, va(vpn)));
         lab.table.destroy(&mut CuckooCounters::default(), &mut lab.mem, &mut |_| {});
@@ -139,18 +139,18 @@ fn a_table_doubles_at_its_threshold_and_has_moved_when_the_load_is_back_there() 
     let threshold = (0.6 * f64::from(lines)) as u64;
     (0..threshold).for_each(|line| _ = lab.map(line * 8, 1));
     assert_eq!(
-        (lab.table.missing_tables(&lab.mem, va(0), PageSize::Size4K), lab.table.wanted_order()),
+        (lab.table.missing_tables(&lab.mem, va(0), PageSize::Size4K), lab.table.tables[0].wanted_order()),
         (3, Some(2)),
         "the next line calls for it"
     );
-    assert_eq!((lab.table.lines(), lab.table.counters.rehashed), (3 * 128, 0));
+    assert_eq!((lab.table.tables[0].lines(), lab.table.tables[0].counters.rehashed), (3 * 128, 0));
     for line in threshold..2 * threshold {
         lab.map(line * 8, 1);
-        assert_eq!(lab.table.lines(), 6 * 128);
+        assert_eq!(lab.table.tables[0].lines(), 6 * 128);
     }
     // Each insertion has moved a line; some lines inserted since then went to the old table and moved too.
-    assert!(lab.table.counters.rehashed >= threshold * 3 / 4, "{:?}", lab.table.counters);
-    assert_eq!(lab.table.counters.upsizes, 1);
+    assert!(lab.table.tables[0].counters.rehashed >= threshold * 3 / 4, "{:?}", lab.table.tables[0].counters);
+    assert_eq!(lab.table.tables[0].counters.upsizes, 1);
     lab.map(2 * threshold * 8, 1);
     (0..=2 * threshold).for_each(|line| assert_eq!(lab.walk(line * 8).leaf, Leaf::Present(mapping(1)), "{line}"));
 }
@@ -160,24 +160,24 @@ fn a_table_doubles_at_its_threshold_and_has_moved_when_the_load_is_back_there() 
 #[test]
 fn insertions_displace_few_lines_at_the_papers_threshold() {
     let mut lab = Lab::new(&ElasticCuckooConfig { way_entries: 65536, ..ElasticCuckooConfig::default() });
-    let lines = lab.table.lines();
+    let lines = lab.table.tables[0].lines();
     let mut rng = Rng::new(9, "lines");
     let mut insert_to = |lab: &mut Lab, load: f64| {
-        let before = lab.table.counters;
-        while (lab.table.used() as f64) < load * lines as f64 {
+        let before = lab.table.tables[0].counters;
+        while (lab.table.tables[0].used() as f64) < load * lines as f64 {
             let vpn = rng.below(1 << 33) << 3;
             if lab.walk(vpn).leaf == (Leaf::nothing(1)) {
                 lab.map(vpn, 1);
             }
         }
-        let after = lab.table.counters;
+        let after = lab.table.tables[0].counters;
         (after.displaced - before.displaced) as f64 / (after.inserted - before.inserted) as f64
     };
     for (load, at_least, at_most) in [(0.1, 0.04, 0.07), (0.3, 0.2, 0.3), (0.59, 0.7, 1.1)] {
         let displaced = insert_to(&mut lab, load);
         assert!((at_least..at_most).contains(&displaced), "{displaced} at {load}");
     }
-    assert_eq!(lab.table.counters.upsizes, 0);
+    assert_eq!(lab.table.tables[0].counters.upsizes, 0);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn an_insertion_without_room_leaves_all_as_it_was() {
     }
     assert!((150..=192).contains(&mapped.len()), "{} of 192 lines", mapped.len());
     mapped.iter().for_each(|&vpn| assert_eq!(lab.walk(vpn).leaf, Leaf::Present(mapping(vpn + 1))));
-    assert_eq!(lab.table.used(), mapped.len() as u64);
+    assert_eq!(lab.table.tables[0].used(), mapped.len() as u64);
     assert_eq!(lab.mem.frames_in_use() as u64 * FRAME_BYTES, 3 * 64 * 64);
 }
 
@@ -204,5 +204,40 @@ fn the_entry_of_a_new_page_is_where_a_walk_says_that_it_will_be() {
     for vpn in (0..100).map(|n| n * 9) {
         let predicted = lab.walk(vpn).refs()[WAYS - 1].addr;
         assert_eq!(lab.map(vpn, 7), predicted, "{vpn}");
+    }
+}
+
+#[test]
+fn a_walk_reads_three_lines_per_size_at_once_or_one_size_after_another() {
+    let [small, large, giant] = PageSize::ALL;
+    for order in [vec![small, large], vec![large, small], vec![giant, small, large]] {
+        for tables in [SizeTables::Separate, SizeTables::Shared] {
+            for probes in [SizeProbes::Parallel, SizeProbes::Serial] {
+                let sizes = SizesConfig { order: order.clone(), tables, probes: Some(probes), shares: Vec::new() };
+                let mut lab = Lab::new(&ElasticCuckooConfig { sizes, ..Default::default() });
+                assert_eq!(lab.table.tables.len(), if tables == SizeTables::Shared { 1 } else { order.len() });
+                for &size in &order {
+                    let at = VirtAddr((3 + size as u64) << 30);
+                    let mapping = Mapping { pfn: Pfn(1 << 18), size, flags: FLAGS };
+                    lab.table.map(&mut lab.mem, at, mapping).unwrap();
+                }
+                let counts = |list: &WalkList| {
+                    (list.refs().len(), list.refs().chunk_by(|one, next| one.step == next.step).count())
+                };
+                for (position, &size) in order.iter().enumerate() {
+                    let list = lab.walk((((3 + size as u64) << 30) + size.bytes() - 1) >> FRAME_SHIFT);
+                    let expected = match probes {
+                        SizeProbes::Parallel => (WAYS * order.len(), 1),
+                        SizeProbes::Serial => (WAYS * (position + 1), position + 1),
+                    };
+                    assert_eq!(counts(&list), expected, "{order:?} {size:?}");
+                    assert!(matches!(list.leaf, Leaf::Present(mapping) if mapping.size == size));
+                }
+                let missing = lab.walk(1 << 30);
+                let steps = if probes == SizeProbes::Serial { order.len() } else { 1 };
+                assert_eq!(counts(&missing), (WAYS * order.len(), steps));
+                assert_eq!(lab.walk((3 << 18) + 512).leaf, Leaf::nothing(2));
+            }
+        }
     }
 }

@@ -2,17 +2,22 @@
 //!
 //! A line holds the entries of eight neighbouring pages. Bits 52 to 56 of each entry, which x86-64 leaves to software,
 //! hold five bits of the line's tag. The tag is the number of the eight pages plus one, so a line of zeros has no tag.
+//! Its two highest bits are the page size.
 
 use crate::page_table::TableBlock;
-use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PhysAddr, VirtAddr};
+use pagelab_base::addr::{LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::mix;
 
+/// Number of ways.
+pub const WAYS: usize = 3;
 /// log2 of the pages per line.
 pub const LINE_PAGES_SHIFT: u32 = 3;
 /// log2 of the lines per frame.
 pub const FRAME_LINES_SHIFT: u32 = 6;
 const VA_BITS: u32 = 48;
+/// Position of the page size in a tag of 40 bits.
+const SIZE_SHIFT: u32 = 38;
 const PART_SHIFT: u32 = 52;
 const PART_BITS: u32 = 5;
 const PART: u64 = (1 << PART_BITS) - 1;
@@ -22,21 +27,25 @@ pub type Line = [u64; 8];
 
 pub const EMPTY: Line = [0; 8];
 
-/// Number of the page that contains the address.
-pub fn vpn(va: VirtAddr) -> u64 {
-    (va.0 & ((1 << VA_BITS) - 1)) >> FRAME_SHIFT
+/// What finds a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Number of the page among pages of its size.
+    pub page: u64,
+    /// Tag of its line.
+    pub tag: u64,
+    /// Index of its entry in the line.
+    pub index: usize,
 }
 
-/// Tag of the line of a page.
-#[inline(always)]
-pub fn tag(vpn: u64) -> u64 {
-    (vpn >> LINE_PAGES_SHIFT) + 1
-}
-
-/// Index of a page's entry in its line.
-#[inline(always)]
-pub fn index(vpn: u64) -> usize {
-    vpn as usize & ((1 << LINE_PAGES_SHIFT) - 1)
+impl Key {
+    /// The key of the page of a size that contains an address.
+    #[inline(always)]
+    pub fn new(va: VirtAddr, size: PageSize) -> Self {
+        let page = (va.0 & ((1 << VA_BITS) - 1)) >> size.shift();
+        let tag = (page >> LINE_PAGES_SHIFT) + 1 + ((size as u64) << SIZE_SHIFT);
+        Self { page, tag, index: page as usize & ((1 << LINE_PAGES_SHIFT) - 1) }
+    }
 }
 
 /// The tag bits that the entry at an index of its line holds.

@@ -1,7 +1,7 @@
 //! Layout of a hashed table, and the slot of each page.
 
 use super::parameters::{HashFunction, HashedConfig, HashedKind};
-use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, LINE_SHIFT, PhysAddr};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, LINE_SHIFT, PageSize, PhysAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::mix;
@@ -27,7 +27,9 @@ const SEGMENT_SHIFT: u32 = 16;
 pub struct Key {
     /// Tag of the address space.
     pub asid: u16,
+    /// Number of the page among pages of its size.
     pub vpn: u64,
+    pub size: PageSize,
 }
 
 /// Counters that the kernel keeps in the last frame of the table.
@@ -69,13 +71,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The table for a layer of `frames` frames, of which the first `taken` are already reserved; `key` names the table
-    /// in errors.
+    /// The table for a layer of `frames` frames, of which the first `taken` are already reserved. It gets this share of
+    /// the memory of the layer's tables; `key` names the tables in errors.
     pub fn new(
         config: &HashedConfig,
         kind: HashedKind,
-        frames: u64,
-        taken: u64,
+        (frames, taken): (u64, u64),
+        share: f64,
         key: &str,
     ) -> Result<Self, EngineError> {
         let (load, cluster) = (config.load_factor_of(kind), config.cluster_of(kind));
@@ -95,11 +97,14 @@ impl Geometry {
         let home_bytes = slot_bytes << super_shift;
         let pages = frames as f64;
         let homes = match config.table_bytes {
-            Some(bytes) => bytes.0 / home_bytes,
+            Some(bytes) => (bytes.0 as f64 * share) as u64 / home_bytes,
             None => {
-                (pages * slot_bytes as f64 / home_bytes as f64 / f64::from(1 << cluster_shift) / load).ceil() as u64
+                let homes = pages * slot_bytes as f64 / home_bytes as f64 / f64::from(1 << cluster_shift) / load;
+                (homes * share).ceil() as u64
             }
         };
+        // A table besides others has at least a frame.
+        let homes = if share < 1.0 { homes.max((FRAME_BYTES / home_bytes).max(1)) } else { homes };
         let homes = match kind {
             // The hash is truncated to its low bits.
             HashedKind::Power if config.table_bytes.is_none() => homes.next_power_of_two(),
@@ -139,6 +144,11 @@ impl Geometry {
             seed: mix(config.seed),
             search_lines: config.search_lines,
         })
+    }
+
+    /// Number of the frame behind the table.
+    pub fn end(&self) -> u64 {
+        self.base.pfn().0 + self.frames()
     }
 
     /// Address of the first slot, at the beginning of a frame.
@@ -192,7 +202,7 @@ impl Geometry {
         if self.kind == HashedKind::Power {
             return self.group_of(key);
         }
-        let block = key.vpn >> (self.cluster_shift + self.super_shift);
+        let block = key.vpn >> (self.cluster_shift + self.super_shift) | size_bits(key.size);
         match self.hash {
             HashFunction::Mix64 => {
                 let mixed = mix((block | u64::from(key.asid) << 40) ^ self.seed);
@@ -285,6 +295,12 @@ impl Geometry {
         let value = self.counter(mem, counter).checked_add_signed(more).expect("what is counted down was counted");
         self.set_counter(mem, counter, value);
     }
+}
+
+/// The bits of a page's tag, and of what is hashed, that contain its size; 0 for 4 KiB.
+#[inline(always)]
+pub fn size_bits(size: PageSize) -> u64 {
+    (size as u64) << 37
 }
 
 /// Number of the cache line of an address.

@@ -18,11 +18,12 @@
 //! architecture recommends); `cluster`, pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes`
 //! (default: from the load factor and the layer's memory; the chain table of a chained design comes in addition);
 //! `search_lines`, lines (63, our own choice: at the paper's load factors, longer searches practically never happen);
-//! `exits_per_scan`, processes (64, estimated: the paper says "lazily").
+//! `exits_per_scan`, processes (64, estimated: the paper says "lazily"); `sizes` (4 KiB alone).
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
-//! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. No pages above 4
-//! KiB, and no entry for several processes: a shared page has a slot per process. The kernel's direct map has a radix
+//! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. The paper's tables
+//! hold no pages above 4 KiB; these do if `sizes` says so ([`super::sizes`]), but for the power design. No entry is for
+//! several processes: a shared page has a slot per process. The kernel's direct map has a radix
 //! table of its own with large pages (elsewhere: "bolted" entries); the paper looks at programs only. The segment
 //! look-aside buffer of the power design always hits. If both groups of a page are full, the run ends with an error;
 //! Linux evicts a slot instead, whose page it finds in tables of its own. The set of mapped pages is kept separately
@@ -38,14 +39,16 @@ mod slot;
 
 use std::marker::PhantomData;
 
+use arrayvec::ArrayVec;
+
 use super::entry::{decode, encode};
-use super::page_index::PageIndex;
+use super::page_index::SizedIndex;
 use super::{
     Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableFrames,
     UpperEntries, WalkList, WalkRef,
 };
 use geometry::{Counter, Geometry, Key, line_of};
-use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
 use parameters::{HashedConfig, HashedKind};
@@ -82,68 +85,193 @@ macro_rules! kinds {
 
 kinds! { Chained Open Clustered Compact Power }
 
-/// An address space in the table of its layer.
+/// Where the pages of one size are.
+#[derive(Clone, Copy)]
+struct PartOfSize {
+    size: PageSize,
+    geometry: Geometry,
+    /// Number of slots of the space for pages of this size.
+    slots: u64,
+}
+
+/// An address space in the tables of its layer.
 #[derive(Clone)]
 pub struct Hashed<K> {
-    geometry: Geometry,
+    /// In the order of serial probes.
+    parts: ArrayVec<PartOfSize, { PageSize::ALL.len() }>,
+    /// Whether a walker probes for one size after another.
+    serial: bool,
     asid: u16,
-    /// Number of slots of this space.
-    slots: u64,
-    pages: PageIndex,
+    pages: SizedIndex,
     kind: PhantomData<K>,
 }
 
+/// A page that was found: its part, slot, key and mapping.
+struct Located {
+    part: usize,
+    slot: PhysAddr,
+    key: Key,
+    mapping: Mapping,
+}
+
 impl<K: Kind> Hashed<K> {
-    fn new(geometry: Geometry, asid: u16) -> Self {
-        Self { geometry, asid, slots: 0, pages: PageIndex::default(), kind: PhantomData }
+    fn new(parts: ArrayVec<PartOfSize, { PageSize::ALL.len() }>, serial: bool, asid: u16) -> Self {
+        Self { parts, serial, asid, pages: SizedIndex::default(), kind: PhantomData }
+    }
+
+    /// Number of slots of this space.
+    fn slots(&self) -> u64 {
+        self.parts.iter().map(|part| part.slots).sum()
     }
 
     #[inline(always)]
-    fn key(&self, va: VirtAddr) -> Key {
-        Key { asid: self.asid, vpn: (va.0 & ((1 << VA_BITS) - 1)) >> FRAME_SHIFT }
+    fn key(&self, size: PageSize, va: VirtAddr) -> Key {
+        Key { asid: self.asid, vpn: (va.0 & ((1 << VA_BITS) - 1)) >> size.shift(), size }
     }
 
     #[inline(always)]
-    fn probe(&self, mem: &PhysMem, key: Key, visit: impl FnMut(PhysAddr)) -> Probe {
+    fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, visit: impl FnMut(PhysAddr)) -> Probe {
         match K::KIND {
-            HashedKind::Chained => chained::probe(&self.geometry, mem, key, visit),
-            HashedKind::Power => power::probe(&self.geometry, mem, key, visit),
-            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
-                open::probe(&self.geometry, mem, key, visit)
-            }
+            HashedKind::Chained => chained::probe(geometry, mem, key, visit),
+            HashedKind::Power => power::probe(geometry, mem, key, visit),
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => open::probe(geometry, mem, key, visit),
         }
     }
 
     /// The mapping of a page in a slot, if the slot contains it.
     #[inline(always)]
-    fn read(&self, mem: &PhysMem, slot: PhysAddr, key: Key) -> Option<Mapping> {
-        let index = self.geometry.index(key.vpn);
+    fn read(geometry: &Geometry, mem: &PhysMem, slot: PhysAddr, key: Key) -> Option<Mapping> {
+        let index = geometry.index(key.vpn);
         let there = mem.read_block(slot) & slot::valid(index) != 0;
-        there.then(|| decode(1, slot::read_entry(&self.geometry, mem, slot, index)))
+        there.then(|| decode(level(key.size), slot::read_entry(geometry, mem, slot, index)))
     }
 
-    /// Slot and mapping of a mapped page.
-    fn found(&self, mem: &PhysMem, va: VirtAddr) -> (PhysAddr, Mapping) {
-        let key = self.key(va);
-        let slot = self.probe(mem, key, |_| {}).found;
-        let found = slot.and_then(|slot| Some((slot, self.read(mem, slot, key)?)));
-        found.unwrap_or_else(|| panic!("{va:?} is not mapped"))
+    /// Searches for the page of one size at `va`: calls `visit` with each line that is read, and with true for the line
+    /// of the entry if its tag was in the line before.
+    #[inline(always)]
+    fn search(
+        &self,
+        part: &PartOfSize,
+        mem: &PhysMem,
+        va: VirtAddr,
+        mut visit: impl FnMut(PhysAddr, bool),
+    ) -> Option<Mapping> {
+        let (geometry, key) = (&part.geometry, self.key(part.size, va));
+        let slot = Self::probe(geometry, mem, key, |line| visit(line, false)).found?;
+        let entry = slot::entry_addr(geometry, slot, geometry.index(key.vpn));
+        if line_of(entry) != line_of(slot) {
+            visit(entry, true);
+        }
+        Self::read(geometry, mem, slot, key)
     }
+
+    /// Lists the references of a walk that probes for several sizes.
+    fn walk_sizes(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        let mut step = 0_u8;
+        let mut found = None;
+        if self.serial {
+            for part in &self.parts {
+                found = self.search(part, mem, va, |addr, _| {
+                    list.push(reference(addr, part.size, step));
+                    step = step.wrapping_add(1);
+                });
+                if found.is_some() {
+                    break;
+                }
+            }
+        } else {
+            found = self.walk_in_parallel(mem, va, list);
+        }
+        let missing = || Leaf::nothing(self.pages.free_level(va, &PageSize::ALL[..self.parts.len()]));
+        list.leaf = found.map_or_else(missing, Leaf::Present);
+    }
+
+    /// The same, a reference of each search per step, until one hits.
+    fn walk_in_parallel(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) -> Option<Mapping> {
+        let mut searches = ArrayVec::<WalkList, { PageSize::ALL.len() }>::new();
+        // The search that hits, the number of its steps before the others stop, and the mapping.
+        let mut hit = None;
+        for (n, part) in self.parts.iter().enumerate() {
+            let (mut search, mut steps) = (WalkList::new(), 0);
+            let found = self.search(part, mem, va, |addr, is_entry| {
+                search.push(reference(addr, part.size, 0));
+                steps += usize::from(!is_entry);
+            });
+            hit = hit.or(found.map(|mapping| (n, steps, mapping)));
+            searches.push(search);
+        }
+        let longest = searches.iter().map(|search| search.refs().len()).max().unwrap_or(0);
+        let (last, steps) = hit.map_or((searches.len() - 1, longest), |(n, steps, _)| (n, steps));
+        for step in 0..steps.max(1) {
+            let others = (0..searches.len()).filter(|&n| n != last);
+            for search in others.chain([last]) {
+                if let Some(&found) = searches[search].refs().get(step) {
+                    list.push(WalkRef { step: step as u8, ..found });
+                }
+            }
+        }
+        let (hit, steps, mapping) = hit?;
+        for (n, &found) in searches[hit].refs().iter().enumerate().skip(steps) {
+            list.push(WalkRef { step: n as u8, ..found });
+        }
+        Some(mapping)
+    }
+
+    /// Finds a mapped page.
+    fn locate(&self, mem: &PhysMem, va: VirtAddr) -> Option<Located> {
+        self.parts.iter().enumerate().find_map(|(n, part)| {
+            let key = self.key(part.size, va);
+            let slot = Self::probe(&part.geometry, mem, key, |_| {}).found?;
+            let mapping = Self::read(&part.geometry, mem, slot, key)?;
+            Some(Located { part: n, slot, key, mapping })
+        })
+    }
+
+    /// Finds a page that is mapped.
+    fn found(&self, mem: &PhysMem, va: VirtAddr) -> Located {
+        self.locate(mem, va).unwrap_or_else(|| panic!("{va:?} is not mapped"))
+    }
+
+    /// Index of the part for pages of a size.
+    fn part_for(&self, size: PageSize) -> usize {
+        let part = self.parts.iter().position(|part| part.size == size);
+        part.unwrap_or_else(|| panic!("the table has no pages of {}", size.name()))
+    }
+}
+
+/// Level of the entries of pages of a size in a radix table.
+#[inline(always)]
+fn level(size: PageSize) -> u8 {
+    size as u8 + 1
+}
+
+/// A reference of the search for a page of a size.
+#[inline(always)]
+fn reference(addr: PhysAddr, size: PageSize, step: u8) -> WalkRef {
+    WalkRef { shift: size.shift() as u8, ..WalkRef::to_leaf(addr, step) }
 }
 
 impl<K: Kind> Design for Hashed<K> {
     type Parameters = HashedConfig;
     type Shared = SharedTable;
 
-    const PAGE_SIZES: PageSizes = PageSizes::only_4k(
-        "a slot is found by the number of a 4 KiB page, and a walker does not know the size before it has found it",
-    );
+    const PAGE_SIZES: PageSizes = PageSizes::ALL;
     const WORDS: Result<&'static [PageSize], &'static str> =
         Err("a slot of a hashed table is there for pages that are mapped only");
     const CLEARS_LAZILY: bool = true;
+    const TABLE_PER_LARGE_PAGE: bool = false;
 
     fn samples() -> Vec<HashedConfig> {
         HashedConfig::samples(K::KIND)
+    }
+
+    fn page_sizes(parameters: &HashedConfig) -> PageSizes {
+        match K::KIND {
+            HashedKind::Power => PageSizes::only_4k("its groups are those of pages of 4 KiB"),
+            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                parameters.sizes.page_sizes()
+            }
+        }
     }
 
     fn upper_entries(_: &HashedConfig) -> UpperEntries {
@@ -167,57 +295,72 @@ impl<K: Kind> Design for Hashed<K> {
     #[inline]
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         list.clear();
-        let key = self.key(va);
+        let [part] = self.parts.as_slice() else { return self.walk_sizes(mem, va, list) };
         let mut step = 0;
-        let mut push = |addr| {
-            list.push(WalkRef::to_leaf(addr, step));
+        let mapping = self.search(part, mem, va, |addr, _| {
+            list.push(reference(addr, part.size, step));
             step = u8::wrapping_add(step, 1);
-        };
-        let Probe { found, .. } = self.probe(mem, key, &mut push);
-        let mapping = found.and_then(|slot| {
-            let entry = slot::entry_addr(&self.geometry, slot, self.geometry.index(key.vpn));
-            if line_of(entry) != line_of(slot) {
-                push(entry);
-            }
-            self.read(mem, slot, key)
         });
         list.leaf = mapping.map_or(Leaf::nothing(1), Leaf::Present);
     }
 
-    /// Prefetches on the host the slot at which a search for the page begins.
+    /// Prefetches on the host the slots at which the searches for the page begin.
     #[inline]
     fn hint(&self, mem: &PhysMem, va: VirtAddr) {
-        let key = self.key(va);
-        mem.hint_block(self.geometry.slot(self.geometry.home(key), key.vpn));
+        for PartOfSize { size, geometry, .. } in &self.parts {
+            let key = self.key(*size, va);
+            mem.hint_block(geometry.slot(geometry.home(key), key.vpn));
+        }
     }
 
     /// Entry and frame of a page, if its slot is the first one of a search.
     #[inline]
     fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
-        let key = self.key(va);
-        let slot = match K::KIND {
-            HashedKind::Power => self.probe(mem, key, |_| {}).found?,
-            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
-                self.geometry.slot(self.geometry.home(key), key.vpn)
-            }
-        };
-        let own = slot::is_named(mem.read_block(slot), slot::name(&self.geometry, key));
-        let mapping = if own { self.read(mem, slot, key) } else { None }?;
-        Some((slot, mapping.pfn))
+        self.parts.iter().find_map(|PartOfSize { size, geometry, .. }| {
+            let key = self.key(*size, va);
+            let slot = match K::KIND {
+                HashedKind::Power => Self::probe(geometry, mem, key, |_| {}).found?,
+                HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
+                    geometry.slot(geometry.home(key), key.vpn)
+                }
+            };
+            let own = slot::is_named(mem.read_block(slot), slot::name(geometry, key));
+            let mapping = if own { Self::read(geometry, mem, slot, key) } else { None }?;
+            Some((slot, mapping.pfn))
+        })
     }
 
-    fn entry(&self, mem: &PhysMem, va: VirtAddr) -> PhysAddr {
-        let key = self.key(va);
+    fn entry(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> PhysAddr {
+        let located = if self.parts.len() > 1 { self.locate(mem, va) } else { None };
+        // A size that the table does not hold is not mapped in the end.
+        let part_for_size = || self.parts.iter().position(|part| part.size == size).unwrap_or(0);
+        let part = located.map_or_else(part_for_size, |located| located.part);
+        let PartOfSize { size, ref geometry, .. } = self.parts[part];
+        let key = self.key(size, va);
         let mut last = PhysAddr(0);
-        let Probe { found, room } = self.probe(mem, key, |line| last = line);
-        let entry = |slot| slot::entry_addr(&self.geometry, slot, self.geometry.index(key.vpn));
+        let Probe { found, room } = Self::probe(geometry, mem, key, |line| last = line);
+        let entry = |slot| slot::entry_addr(geometry, slot, geometry.index(key.vpn));
         found.or(room).map_or(last, entry)
     }
 
+    fn reserve(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize) -> bool {
+        let geometry = &self.parts[self.part_for(size)].geometry;
+        let Probe { found, room } = Self::probe(geometry, mem, self.key(size, va), |_| {});
+        match K::KIND {
+            HashedKind::Chained => {
+                let has_slot = |room| mem.read_block(room) == slot::EMPTY || geometry.chain_slots_left(mem) > 0;
+                found.is_some() || room.is_some_and(has_slot)
+            }
+            HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
+                found.or(room).is_some()
+            }
+        }
+    }
+
     fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
-        assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
-        let (geometry, key) = (self.geometry, self.key(va));
-        let Probe { found, room } = self.probe(mem, key, |_| {});
+        let part = self.part_for(mapping.size);
+        let (geometry, key) = (self.parts[part].geometry, self.key(mapping.size, va));
+        let Probe { found, room } = Self::probe(&geometry, mem, key, |_| {});
         let slot = match (found, room, K::KIND) {
             (Some(slot), ..) => slot,
             (None, None, _) => return Err(NoRoom),
@@ -227,40 +370,41 @@ impl<K: Kind> Design for Hashed<K> {
             }
         };
         if found.is_none() {
-            self.slots += 1;
+            self.parts[part].slots += 1;
             geometry.add_to_counter(mem, Counter::Used, 1);
         }
         let (tag, index) = (mem.read_block(slot), geometry.index(key.vpn));
         assert_eq!(tag & slot::valid(index), 0, "the entry of {va:?} is in use");
         mem.write_block(slot, tag | slot::valid(index));
-        slot::write_entry(&geometry, mem, slot, index, encode(1, &mapping));
-        self.pages.insert(key.vpn);
+        slot::write_entry(&geometry, mem, slot, index, encode(level(key.size), &mapping));
+        self.pages.insert(key.vpn, key.size);
         Ok(slot::entry_addr(&geometry, slot, index))
     }
 
     fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
-        let (_, mapping) = self.found(mem, va);
+        let Located { mapping, .. } = self.found(mem, va);
         self.replace(mem, va, Mapping { flags, ..mapping })
     }
 
     fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
-        assert_eq!(mapping.size, PageSize::Size4K, "the table has no larger pages");
-        let (slot, _) = self.found(mem, va);
-        let index = self.geometry.index(self.key(va).vpn);
-        slot::write_entry(&self.geometry, mem, slot, index, encode(1, &mapping));
-        slot::entry_addr(&self.geometry, slot, index)
+        let Located { part, slot, key, .. } = self.found(mem, va);
+        assert_eq!(mapping.size, key.size, "{va:?} is mapped in another size");
+        let geometry = &self.parts[part].geometry;
+        let index = geometry.index(key.vpn);
+        slot::write_entry(geometry, mem, slot, index, encode(level(key.size), &mapping));
+        slot::entry_addr(geometry, slot, index)
     }
 
     fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
-        let (geometry, key) = (self.geometry, self.key(va));
-        let (slot, _) = self.found(mem, va);
+        let Located { part, slot, key, .. } = self.found(mem, va);
+        let geometry = self.parts[part].geometry;
         let index = geometry.index(key.vpn);
         slot::write_entry(&geometry, mem, slot, index, 0);
         let tag = mem.read_block(slot) & !slot::valid(index);
         mem.write_block(slot, tag);
-        self.pages.remove(key.vpn);
+        self.pages.remove(key.vpn, key.size);
         if !slot::is_used(tag) {
-            self.slots -= 1;
+            self.parts[part].slots -= 1;
             geometry.add_to_counter(mem, Counter::Used, -1);
             match K::KIND {
                 HashedKind::Chained => {
@@ -273,15 +417,17 @@ impl<K: Kind> Design for Hashed<K> {
         slot::entry_addr(&geometry, slot, index)
     }
 
+    fn unlink_leaf_table(&mut self, _: &mut PhysMem, _: VirtAddr) -> Option<Pfn> {
+        None
+    }
+
     fn mapped(&self, mem: &PhysMem, start: VirtAddr, end: VirtAddr, most: usize, out: &mut Vec<Removed>) {
-        let last = end.0.div_ceil(1 << FRAME_SHIFT);
         let left = most.saturating_sub(out.len());
-        let pages = || self.pages.range(start.page_number(), last).take(left);
+        let pages = || self.pages.range(start, end).take(left);
         // The slots of different clusters are scattered: prefetch them all at once.
-        pages().for_each(|vpn| self.hint(mem, VirtAddr::from_page_number(vpn)));
-        for vpn in pages() {
-            let va = VirtAddr::from_page_number(vpn);
-            out.push(Removed { va, mapping: self.found(mem, va).1 });
+        pages().for_each(|(va, _)| self.hint(mem, va));
+        for (va, _) in pages() {
+            out.push(Removed { va, mapping: self.found(mem, va).mapping });
         }
     }
 

@@ -4,7 +4,8 @@ use pagelab_trace::quantity::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::page_table::Context;
+use crate::page_table::{Context, SizeProbes, SizeTables, SizesConfig};
+use pagelab_base::addr::PageSize;
 use pagelab_base::error::EngineError;
 
 /// The hashed designs.
@@ -78,6 +79,9 @@ pub struct HashedConfig {
     /// Number of ended processes after which a scan deletes their slots.
     #[serde(default = "exits_per_scan")]
     pub exits_per_scan: u32,
+    /// The page sizes that the table can hold, and how a walker finds them. Default: 4 KiB alone.
+    #[serde(default)]
+    pub sizes: SizesConfig,
 }
 
 /// The largest possible `search_lines`; a walk stores a reference for each line.
@@ -128,7 +132,11 @@ impl HashedConfig {
         if self.exits_per_scan == 0 {
             return context.refuse("page_table.exits_per_scan", "0 is not possible; allowed is 1 and more");
         }
-        Ok(())
+        if kind == HashedKind::Power && self.sizes.order != [PageSize::Size4K] {
+            let what = format!("{} cannot hold other sizes than 4K; remove the key", context.design);
+            return context.refuse("page_table.sizes.order", what);
+        }
+        self.sizes.validate(false, context)
     }
 
     /// Small tables for tests, with every kind of cluster.
@@ -141,11 +149,23 @@ impl HashedConfig {
             table_bytes: Some(Bytes(4 << 20)),
             search_lines: search_lines(),
             exits_per_scan: 1,
+            sizes: SizesConfig::default(),
         };
         let (usual, all) = kind.clusters();
         let mut samples = vec![small.clone()];
         for cluster in [all.first(), all.last()].into_iter().flatten().filter(|&&cluster| cluster != usual) {
             samples.push(Self { cluster: Some(*cluster), seed: 3, exits_per_scan: 3, ..small.clone() });
+        }
+        if kind != HashedKind::Power {
+            use PageSize::{Size1G, Size2M, Size4K};
+            let sized = |order: &[PageSize], tables, probes, shares: &[f64]| Self {
+                sizes: SizesConfig { order: order.to_vec(), tables, probes: Some(probes), shares: shares.to_vec() },
+                ..small.clone()
+            };
+            samples.push(sized(&[Size4K, Size2M], SizeTables::Separate, SizeProbes::Parallel, &[]));
+            samples.push(sized(&[Size2M, Size1G, Size4K], SizeTables::Separate, SizeProbes::Serial, &[0.2, 0.1, 0.7]));
+            samples.push(sized(&[Size2M, Size4K], SizeTables::Shared, SizeProbes::Serial, &[]));
+            samples.push(sized(&[Size4K, Size1G, Size2M], SizeTables::Shared, SizeProbes::Parallel, &[]));
         }
         samples
     }

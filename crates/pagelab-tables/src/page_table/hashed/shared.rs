@@ -1,11 +1,15 @@
 //! State of a layer's hashed table that its address spaces share: the tags, and the slots of ended processes.
+//!
+//! With a table per page size, the tables lie one behind the other. A scan goes over all of them.
+
+use arrayvec::ArrayVec;
 
 use super::geometry::{Counter, Geometry};
 use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
-use super::{Hashed, Kind, chained, open, power};
+use super::{Hashed, Kind, PartOfSize, chained, open, power};
 use crate::page_table::{Boot, ScanStep, SetAside, Shared, TableScan};
-use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Measure;
@@ -21,10 +25,13 @@ pub struct ScanCounters {
     pub cycles: Cycles,
 }
 
-/// The hashed table of a layer.
+/// The hashed tables of a layer.
 #[derive(Clone)]
 pub struct SharedTable {
-    pub geometry: Geometry,
+    pub tables: ArrayVec<Geometry, { PageSize::ALL.len() }>,
+    /// The page sizes in the order of serial probes, each with the index of its table.
+    sizes: ArrayVec<(PageSize, usize), { PageSize::ALL.len() }>,
+    serial: bool,
     pub scans: ScanCounters,
     exits_per_scan: usize,
     /// The smallest tag that was never allocated.
@@ -35,9 +42,49 @@ pub struct SharedTable {
 }
 
 impl SharedTable {
-    pub fn new(geometry: Geometry, exits_per_scan: u32) -> Self {
-        let scans = ScanCounters::default();
-        Self { geometry, scans, exits_per_scan: exits_per_scan as usize, next: 0, free: Vec::new(), ended: Vec::new() }
+    fn new(config: &HashedConfig, tables: ArrayVec<Geometry, { PageSize::ALL.len() }>) -> Self {
+        Self {
+            tables,
+            sizes: config.sizes.with_tables().collect(),
+            serial: config.sizes.are_probed_serially(),
+            scans: ScanCounters::default(),
+            exits_per_scan: config.exits_per_scan as usize,
+            next: 0,
+            free: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// The table with a frame that a scan reads, and the frame's number within that table.
+    fn table_at(&self, frame: u64) -> (&Geometry, u64) {
+        let mut within = frame;
+        for table in &self.tables {
+            if within < table.slot_frames() {
+                return (table, within);
+            }
+            within -= table.slot_frames();
+        }
+        unreachable!("a scan ends with the last table")
+    }
+
+    /// Number of frames that a scan reads.
+    pub fn slot_frames(&self) -> u64 {
+        self.tables.iter().map(Geometry::slot_frames).sum()
+    }
+
+    /// Sum of a counter over the tables.
+    pub fn counter(&self, mem: &PhysMem, counter: Counter) -> u64 {
+        self.tables.iter().map(|table| table.counter(mem, counter)).sum()
+    }
+
+    /// Number of slots that pages hash to.
+    pub fn slots(&self) -> u64 {
+        self.tables.iter().map(Geometry::slots).sum()
+    }
+
+    fn space<K: Kind>(&self, asid: u16) -> Hashed<K> {
+        let part = |&(size, table): &(PageSize, usize)| PartOfSize { size, geometry: self.tables[table], slots: 0 };
+        Hashed::new(self.sizes.iter().map(part).collect(), self.serial, asid)
     }
 
     fn take_tag(&mut self) -> Option<u16> {
@@ -50,44 +97,59 @@ impl SharedTable {
 
     /// A new address space; `None` if all tags are in use or wait for a scan.
     pub fn add_space<K: Kind>(&mut self) -> Option<Hashed<K>> {
-        Some(Hashed::new(self.geometry, self.take_tag()?))
+        let tag = self.take_tag()?;
+        Some(self.space(tag))
     }
 
     /// Ends an address space that has no slots.
     pub fn remove_space<K: Kind>(&mut self, space: &Hashed<K>) {
-        assert_eq!(space.slots, 0, "the space of tag {} still has slots", space.asid);
+        assert_eq!(space.slots(), 0, "the space of tag {} still has slots", space.asid);
         self.free.push(space.asid);
     }
 
     /// Leaves the slots of a space to a later scan: the space gets another tag and maps nothing. Returns false if there
     /// is no free tag.
     pub fn abandon<K: Kind>(&mut self, mem: &mut PhysMem, space: &mut Hashed<K>) -> bool {
-        if space.slots == 0 {
+        if space.slots() == 0 {
             return true;
         }
         let Some(tag) = self.take_tag() else { return false };
-        self.geometry.add_to_counter(mem, Counter::Stale, space.slots as i64);
-        let old = std::mem::replace(space, Hashed::new(self.geometry, tag));
+        for part in &space.parts {
+            part.geometry.add_to_counter(mem, Counter::Stale, part.slots as i64);
+        }
+        let old = std::mem::replace(space, self.space(tag));
         self.ended.push(old.asid);
         true
     }
 
     /// Describes how full the table is.
     pub fn occupation(&self, mem: &PhysMem) -> String {
-        let [used, deleted, stale] =
-            [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| self.geometry.counter(mem, counter));
-        let slots = self.geometry.slots();
-        format!("{used} of {slots} slots are in use ({stale} by ended processes) and {deleted} marked deleted")
+        let of_table = |(n, table): (usize, &Geometry)| {
+            let [used, deleted, stale] =
+                [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| table.counter(mem, counter));
+            let slots = table.slots();
+            let part = if self.tables.len() == 1 {
+                String::new()
+            } else {
+                format!(" for pages of {}", self.sizes[n].0.name())
+            };
+            format!(
+                "{used} of {slots} slots{part} are in use ({stale} by ended processes) and {deleted} marked deleted"
+            )
+        };
+        self.tables.iter().enumerate().map(of_table).collect::<Vec<_>>().join("; ")
     }
 
     /// The error for a page that has no slot in a layer's table: how full the table is, and what would help.
     pub fn no_place(&self, mem: &PhysMem, layer: &str, va: VirtAddr) -> String {
-        let geometry = &self.geometry;
+        let geometry = &self.tables[0];
         let key = format!("--set system.layers.{layer}.page_table");
         // Where the search ended, and whether a longer search may find a free slot.
         let (where_to, further) = match geometry.kind {
             HashedKind::Power => ("in either group of it".to_owned(), false),
-            HashedKind::Chained if geometry.chain_slots_left(mem) == 0 => ("left in the chain table".to_owned(), false),
+            HashedKind::Chained if self.tables.iter().any(|table| table.chain_slots_left(mem) == 0) => {
+                ("left in the chain table".to_owned(), false)
+            }
             HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
                 let lines = geometry.search_lines;
                 (format!("within {lines} lines of its place"), lines < MAX_SEARCH_LINES)
@@ -101,6 +163,9 @@ impl SharedTable {
             ways.push(format!("longer searches ({key}.search_lines=N, up to {MAX_SEARCH_LINES})"));
         }
         ways.push(format!("a larger table ({key}.table_bytes=SIZE or a lower load_factor)"));
+        if self.tables.len() > 1 {
+            ways.push(format!("other shares of the page sizes ({key}.sizes.shares)"));
+        }
         format!(
             "layer `{layer}` has no slot for {va:?} {where_to} in the hashed page table: {}; what helps is {}",
             self.occupation(mem),
@@ -110,9 +175,10 @@ impl SharedTable {
 
     /// The slots in the table's frame with this index that have one of these tags.
     pub fn stale_in(&self, mem: &PhysMem, frame: u64, tags: &[u16]) -> Vec<PhysAddr> {
-        let heads = self.geometry.slots_in(frame);
+        let (table, frame) = self.table_at(frame);
+        let heads = table.slots_in(frame);
         let is_stale = |slot: &PhysAddr| is_stale(mem, *slot, tags);
-        match self.geometry.kind {
+        match table.kind {
             HashedKind::Chained => heads.flat_map(|head| chained::chain(mem, head)).filter(is_stale).collect(),
             HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
                 heads.filter(is_stale).collect()
@@ -122,11 +188,11 @@ impl SharedTable {
 
     /// Deletes those slots; chains are repaired through their heads.
     pub fn delete_stale(&mut self, mem: &mut PhysMem, frame: u64, tags: &[u16]) {
-        let geometry = self.geometry;
+        let (&geometry, within) = self.table_at(frame);
         let mut deleted = 0;
         match geometry.kind {
             HashedKind::Chained => {
-                for head in geometry.slots_in(frame) {
+                for head in geometry.slots_in(within) {
                     // A repair moves slots, so the chain is searched again each time.
                     while let Some(slot) = stale_in_chain(mem, head, tags) {
                         chained::release(&geometry, mem, head, slot);
@@ -151,19 +217,24 @@ impl SharedTable {
 impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     fn boot(config: &HashedConfig, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError> {
         let key = format!("system.layers.{}.page_table", boot.layer);
-        let geometry = Geometry::new(config, K::KIND, boot.frames, boot.taken, &key)?;
-        let first = geometry.base().pfn();
-        mem.create_block(first, geometry.frames());
-        let set_aside = SetAside { end: first.0 + geometry.frames(), of_spaces: 0, what: Some("the hashed table") };
-        Ok((Self::new(geometry, config.exits_per_scan), set_aside))
+        let (mut tables, mut end) = (ArrayVec::new(), boot.taken);
+        for share in config.sizes.table_shares() {
+            let table = Geometry::new(config, K::KIND, (boot.frames, end), share, &key)?;
+            end = table.end();
+            tables.push(table);
+        }
+        let first = tables[0].base().pfn();
+        mem.create_block(first, end - first.0);
+        let set_aside = SetAside { end, of_spaces: 0, what: Some("the hashed table") };
+        Ok((Self::new(config, tables), set_aside))
     }
 
     /// The state of the table at the end, and the cost of scans for ended processes.
     fn statistics(&self, mem: &PhysMem) -> Vec<Measure> {
-        let counter = |counter| self.geometry.counter(mem, counter);
+        let counter = |counter| self.counter(mem, counter);
         let ScanCounters { scans, lines, deleted, cycles } = self.scans;
-        vec![
-            Measure::number("slots", self.geometry.slots(), "Slots of the hashed page table"),
+        let mut all = vec![
+            Measure::number("slots", self.slots(), "Slots of the hashed page table"),
             Measure::number("slots.used", counter(Counter::Used), "Slots in use at the end, including those on chains"),
             Measure::number(
                 "slots.stale",
@@ -179,7 +250,22 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
             Measure::count("scan.lines", lines, "Lines read by these scans"),
             Measure::count("scan.deleted", deleted, "Slots deleted by these scans"),
             Measure::cycles("scan.cycles", cycles, "Cycles of the scans, among cycles.kernel"),
-        ]
+        ];
+        for (table, (size, _)) in self.tables.iter().zip(&self.sizes).filter(|_| self.tables.len() > 1) {
+            let name = size.name();
+            let used = table.counter(mem, Counter::Used);
+            all.push(Measure::number(
+                format!("slots.{name}"),
+                table.slots(),
+                format!("Slots of the table for pages of {name}"),
+            ));
+            all.push(Measure::number(
+                format!("slots.{name}.used"),
+                used,
+                format!("Slots of the table for pages of {name} in use at the end"),
+            ));
+        }
+        all
     }
 
     /// Due when enough processes have ended.
@@ -200,7 +286,8 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     fn plan_scan(&self, mem: &PhysMem, scan: &TableScan) -> ScanStep {
         let mut written = self.stale_in(mem, scan.at, &scan.tags);
         written.dedup_by_key(|slot| slot.0 / LINE_BYTES);
-        ScanStep { read: (self.geometry.base() + scan.at * FRAME_BYTES, FRAME_BYTES), written }
+        let (table, within) = self.table_at(scan.at);
+        ScanStep { read: (table.base() + within * FRAME_BYTES, FRAME_BYTES), written }
     }
 
     /// After the last frame of the table the tags become free.
@@ -208,7 +295,7 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
         self.delete_stale(mem, scan.at, &scan.tags);
         self.scans.lines += FRAME_BYTES / LINE_BYTES;
         scan.at += 1;
-        let continues = scan.at < self.geometry.slot_frames();
+        let continues = scan.at < self.slot_frames();
         if !continues {
             self.free.append(&mut scan.tags);
         }

@@ -1,11 +1,11 @@
 //! The words of a slot: a tag and the entries of the pages that share it.
 //!
-//! The tag, from the highest bit: a valid bit for each of up to eight entries, 16 bits for the address space, a mark
-//! for deleted slots, and up to 36 bits for the number that the pages have in common. An empty slot is zero. Entries
-//! have the x86-64 format. A 7-byte entry keeps the twelve low bits, forty bits of the frame number and the no-execute
-//! bit.
+//! The tag, from the highest bit: a valid bit for each of up to eight entries, 16 bits for the address space, 2 bits
+//! for the page size, a mark for deleted slots, and up to 36 bits for the number that the pages have in common. An
+//! empty slot is zero. Entries have the x86-64 format. A 7-byte entry keeps the twelve low bits, forty bits of the
+//! frame number and the no-execute bit.
 
-use super::geometry::{Geometry, Key};
+use super::geometry::{Geometry, Key, size_bits};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 
@@ -15,7 +15,7 @@ pub const DELETED: u64 = 1 << 36;
 const ASID_SHIFT: u32 = 40;
 const VALID_SHIFT: u32 = 56;
 /// The bits of a tag that identify the slot.
-const NAME: u64 = ((1 << 36) - 1) | (0xffff << ASID_SHIFT);
+const NAME: u64 = ((1 << 36) - 1) | (0b11 << 37) | (0xffff << ASID_SHIFT);
 
 const PACKED_BITS: u32 = 56;
 const LOW_BITS: u64 = (1 << 52) - 1;
@@ -24,7 +24,7 @@ const NO_EXECUTE_SHIFT: u32 = 63;
 /// The identifying bits of a page's tag.
 #[inline(always)]
 pub fn name(geometry: &Geometry, key: Key) -> u64 {
-    geometry.block(key.vpn) | u64::from(key.asid) << ASID_SHIFT
+    geometry.block(key.vpn) | size_bits(key.size) | u64::from(key.asid) << ASID_SHIFT
 }
 
 /// Whether this is the tag of a slot in use with these identifying bits.

@@ -6,7 +6,8 @@ use pagelab_trace::cases;
 
 use super::parameters::HashFunction;
 use super::*;
-use crate::page_table::{Boot, Shared, TableScan, WalkList};
+use crate::page_table::{Boot, Shared, SizeProbes, SizeTables, SizesConfig, TableScan, WalkList};
+use pagelab_base::addr::FRAME_SHIFT;
 use pagelab_base::rng::Rng;
 
 const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
@@ -23,6 +24,7 @@ fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
         table_bytes,
         search_lines: SEARCH_LINES,
         exits_per_scan: 1,
+        sizes: SizesConfig::default(),
     }
 }
 
@@ -60,7 +62,7 @@ fn va(vpn: u64) -> VirtAddr {
 
 /// Counts of slots, found by reading the whole table: used, deleted, and used by `ended` tags.
 fn recount(shared: &SharedTable, mem: &PhysMem, ended: &[u16]) -> [u64; 3] {
-    let geometry = shared.geometry;
+    let geometry = shared.tables[0];
     let (mut used, mut deleted, mut stale) = (0, 0, 0);
     for frame in 0..geometry.slot_frames() {
         stale += shared.stale_in(mem, frame, ended).len() as u64;
@@ -75,7 +77,7 @@ fn recount(shared: &SharedTable, mem: &PhysMem, ended: &[u16]) -> [u64; 3] {
 }
 
 fn counters(shared: &SharedTable, mem: &PhysMem) -> [u64; 3] {
-    [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| shared.geometry.counter(mem, counter))
+    [Counter::Used, Counter::Deleted, Counter::Stale].map(|counter| shared.tables[0].counter(mem, counter))
 }
 
 /// Random operations on four address spaces at the same addresses. Some spaces end, and scans follow later, one frame
@@ -97,7 +99,7 @@ fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
         let found = walk(space, &mem, vpn);
         assert_eq!(found.leaf, known.map_or(Leaf::nothing(1), Leaf::Present), "{kind:?} {operation}");
         assert!((1..=SEARCH_LINES as usize + 1).contains(&found.refs().len()));
-        let entry = space.entry(&mem, va(vpn));
+        let entry = space.entry(&mem, va(vpn), PageSize::Size4K);
         match (rng.below(5), known) {
             (0 | 1, Some(_)) => {
                 assert_eq!(space.unmap(&mut mem, va(vpn)), entry);
@@ -165,7 +167,7 @@ fn mean_refs<K: Kind>(load: f64, seed: u64) -> f64 {
     let mut space = shared.add_space::<K>().unwrap();
     let mut rng = Rng::new(seed, "pages");
     let mut pages = Vec::new();
-    while shared.geometry.counter(&mem, Counter::Used) < (shared.geometry.slots() as f64 * load) as u64 {
+    while shared.tables[0].counter(&mem, Counter::Used) < (shared.tables[0].slots() as f64 * load) as u64 {
         let vpn = rng.below(1 << 32) << 3;
         if walk(&space, &mem, vpn).leaf == (Leaf::nothing(1)) {
             space.map(&mut mem, va(vpn), Mapping { pfn: Pfn(1), size: PageSize::Size4K, flags: FLAGS }).unwrap();
@@ -223,7 +225,7 @@ fn fill<K: Kind>(cluster: Option<u32>) {
     while space.map(&mut mem, va(page(pages)), mapping(pages)).is_ok() {
         pages += 1;
     }
-    let most = shared.geometry.slots() + if K::KIND == HashedKind::Chained { 512 } else { 0 };
+    let most = shared.tables[0].slots() + if K::KIND == HashedKind::Chained { 512 } else { 0 };
     assert!(pages > 0 && pages <= most, "{:?}: {pages} pages", K::KIND);
     assert!(walk(&space, &mem, page(pages)).refs().len() <= SEARCH_LINES as usize);
     let error = shared.no_place(&mem, "native", va(page(pages)));
@@ -257,7 +259,7 @@ fn lines<K: Kind>(cluster: Option<u32>, pages: u64) -> (u64, usize, usize) {
         places.dedup();
         places.len()
     };
-    (shared.geometry.counter(&mem, Counter::Used), count_distinct(6), count_distinct(12))
+    (shared.tables[0].counter(&mem, Counter::Used), count_distinct(6), count_distinct(12))
 }
 
 /// A tag and its 8 entries of 8 bytes do not fit into a line.
@@ -299,4 +301,110 @@ fn searches_continue_past_deleted_slots() {
     spaces[1].map(&mut mem, va(8), mapping).unwrap();
     assert_eq!(walk(&spaces[1], &mem, 8).refs().len(), 1);
     assert_eq!(counters(&shared, &mem), [2, 1, 0]);
+}
+
+const SIZE_2M: PageSize = PageSize::Size2M;
+
+fn sized(order: &[PageSize], tables: SizeTables, probes: SizeProbes) -> HashedConfig {
+    let sizes = SizesConfig { order: order.to_vec(), tables, probes: Some(probes), shares: Vec::new() };
+    HashedConfig { sizes, ..config(None, 1 << 20) }
+}
+
+/// Numbers of references and of steps of a walk.
+fn refs_and_steps(list: &WalkList) -> (usize, usize) {
+    let refs = list.refs();
+    (refs.len(), refs.chunk_by(|one, next| one.step == next.step).count())
+}
+
+#[test]
+fn without_collisions_a_walk_reads_a_line_per_size_up_to_the_one_that_hits() {
+    fn check<K: Kind>() {
+        let [small, large, giant] = PageSize::ALL;
+        for order in [vec![small, large], vec![large, small], vec![giant, small, large], vec![small, large, giant]] {
+            for (tables, probes) in [
+                (SizeTables::Separate, SizeProbes::Parallel),
+                (SizeTables::Separate, SizeProbes::Serial),
+                (SizeTables::Shared, SizeProbes::Parallel),
+                (SizeTables::Shared, SizeProbes::Serial),
+            ] {
+                let (mut shared, mut mem) = table::<K>(&sized(&order, tables, probes));
+                assert_eq!(shared.tables.len(), if tables == SizeTables::Shared { 1 } else { order.len() });
+                let mut space = shared.add_space::<K>().unwrap();
+                for &size in &order {
+                    let at = VirtAddr((3 + size as u64) << 30);
+                    space.map(&mut mem, at, Mapping { pfn: Pfn(1 << 18), size, flags: FLAGS }).unwrap();
+                }
+                for (position, &size) in order.iter().enumerate() {
+                    let at = ((3 + size as u64) << 30) + size.bytes() - 1;
+                    let list = walk(&space, &mem, at >> FRAME_SHIFT);
+                    let expected = match probes {
+                        SizeProbes::Parallel => (order.len(), 1),
+                        SizeProbes::Serial => (position + 1, position + 1),
+                    };
+                    assert_eq!(refs_and_steps(&list), expected, "{:?} {order:?} {size:?}", K::KIND);
+                    assert!(matches!(list.leaf, Leaf::Present(mapping) if mapping.size == size));
+                    assert_eq!(u32::from(list.refs().last().unwrap().shift), size.shift());
+                }
+                let missing = walk(&space, &mem, 1 << 30);
+                let steps = if probes == SizeProbes::Serial { order.len() } else { 1 };
+                assert_eq!(refs_and_steps(&missing), (order.len(), steps), "{:?} {order:?}", K::KIND);
+                // A page of 4 KiB is in the GiB, so nothing larger than 2 MiB fits there.
+                let beside = walk(&space, &mem, (3 << 18) + 512);
+                assert_eq!((missing.leaf, beside.leaf), (Leaf::nothing(order.len() as u8), Leaf::nothing(2)));
+                assert_eq!(walk(&space, &mem, (3 << 18) + 1).leaf, Leaf::nothing(1));
+            }
+        }
+    }
+    check::<Chained>();
+    check::<Open>();
+    check::<Clustered>();
+    check::<Compact>();
+}
+
+/// Ten processes at one address, alternately with a page of 2 MiB and of 4 KiB, all in the same places of the tables.
+#[test]
+fn collisions_of_each_size_add_to_serial_walks_and_end_parallel_ones_at_the_hit() {
+    for tables in [SizeTables::Separate, SizeTables::Shared] {
+        for probes in [SizeProbes::Serial, SizeProbes::Parallel] {
+            let sizes = sized(&[SIZE_2M, PageSize::Size4K], tables, probes);
+            let (mut shared, mut mem) = table::<Compact>(&HashedConfig { hash: HashFunction::Modulo, ..sizes });
+            for process in 0..10 {
+                let mut space = shared.add_space::<Compact>().unwrap();
+                let size = if process % 2 == 0 { SIZE_2M } else { PageSize::Size4K };
+                space.map(&mut mem, va(0x1000), Mapping { pfn: Pfn(512), size, flags: FLAGS }).unwrap();
+                let before = process / 2;
+                // What a search finds of the other size: all slots so far, and an empty one.
+                let others = before + usize::from(size == PageSize::Size4K) + 1;
+                let expected = match (probes, size) {
+                    (SizeProbes::Parallel, _) => (before + 1 + others.min(before + 1), before + 1),
+                    (SizeProbes::Serial, SIZE_2M) => (before + 1, before + 1),
+                    (SizeProbes::Serial, _) => (others + before + 1, others + before + 1),
+                };
+                assert_eq!(refs_and_steps(&walk(&space, &mem, 0x1000)), expected, "{tables:?} {probes:?} {process}");
+            }
+            let nobody = shared.add_space::<Compact>().unwrap();
+            let steps = if probes == SizeProbes::Serial { 12 } else { 6 };
+            assert_eq!(refs_and_steps(&walk(&nobody, &mem, 0x1000)), (12, steps));
+        }
+    }
+}
+
+#[test]
+fn memory_is_divided_between_the_tables_of_the_sizes() {
+    let slots = |config: &HashedConfig| {
+        let (shared, _) = table::<Open>(config);
+        shared.tables.iter().map(Geometry::slots).collect::<Vec<_>>()
+    };
+    let sizes = sized(&[PageSize::Size4K, SIZE_2M], SizeTables::Separate, SizeProbes::Serial);
+    // 1 MiB has 65,536 slots of 16 bytes: 512 of 513 parts, and at least a frame.
+    assert_eq!(slots(&sizes), [65408, 256]);
+    let divided = SizesConfig { shares: vec![0.75, 0.25], ..sizes.sizes.clone() };
+    assert_eq!(slots(&HashedConfig { sizes: divided, ..sizes.clone() }), [49152, 16384]);
+    let shared = SizesConfig { tables: SizeTables::Shared, ..sizes.sizes.clone() };
+    assert_eq!(slots(&HashedConfig { sizes: shared, ..sizes.clone() }), [65536]);
+    // 16 GiB by the load factor of 1/4: 4 slots per page of each size.
+    let by_load = HashedConfig { table_bytes: None, ..sizes };
+    let all = f64::from(4 << 22);
+    let expected = [512.0, 1.0].map(|part| (all * part / 513.0).ceil() as u64);
+    assert_eq!(slots(&by_load), expected);
 }
