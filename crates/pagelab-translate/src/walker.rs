@@ -214,7 +214,7 @@ impl Hardware {
         let (host, address_space) = (layer.host, &layer.spaces[space.index]);
         let asid = address_space.asid;
         let mut list = WalkList::new();
-        address_space.table.walk(&layer.memory.contents, va, &mut list);
+        address_space.table.walk_by_hardware(&layer.memory.contents, va, &mut list);
         let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
         let mut total = spared.cycles;
         // References of one dependency step overlap: a step costs as much as its slowest reference.

@@ -1,7 +1,7 @@
 //! Page tables other than radix tables in whole systems, most of them hashed: references per walk over any number of
 //! layers, limits of a table, and exits.
 
-use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run, run_workload};
+use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, checked, config, run, run_workload};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::{DESIGNS, PageTable};
@@ -97,6 +97,41 @@ fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
     let stats = run_with("hashed-compact", "native", Some(LINES + 1)).unwrap();
     let walks = stats.values["walk.count"];
     assert_eq!((walks, stats.values["walk.refs"]), (2 * LINES * 8, LINES * 8 + LINES * 8 * (LINES + 1)));
+}
+
+/// Two ranges of pages share the heads of their chains, and each pass over both finds every head with the other page.
+#[test]
+fn a_walker_that_looks_at_heads_leaves_each_collision_to_a_fault() {
+    const PAGES: u64 = 2048;
+    const PASSES: u64 = 3;
+    let run = |collisions: &str| {
+        let key = "system.layers.native.page_table";
+        // 4,096 heads; more pages than the TLBs hold.
+        let set = [
+            format!("{key}.collisions={collisions}"),
+            format!("{key}.table_bytes=128KiB"),
+            format!("{key}.hash=modulo"),
+            format!("{key}.exits_per_scan=9"),
+        ];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let at = |range: u64, page: u64| BASE + (range * 4096 + page) * 4096;
+        let mut script = ScriptWriter::new();
+        (0..2).for_each(|range| script.mmap(0, at(range, 0), PAGES * 4096));
+        for _ in 0..PASSES {
+            (0..2).for_each(|range| (0..PAGES).for_each(|page| script.store(0, at(range, page))));
+        }
+        checked("hashed-chained", &set, script).1
+    };
+    let [kernel, walker] = ["kernel", "walker"].map(run);
+    let value = |stats: &Statistics, name: &str| stats.values[name];
+    for stats in [&kernel, &walker] {
+        assert_eq!((value(stats, "fault.minor.count"), value(stats, "walk.count")), (2 * PAGES, 2 * PASSES * PAGES));
+    }
+    // All but the first range's first pass, where the chains are empty.
+    assert_eq!(value(&kernel, "fault.collision.count"), (2 * PASSES - 1) * PAGES);
+    assert_eq!(value(&kernel, "walk.refs"), 2 * PASSES * PAGES, "one slot per walk");
+    assert_eq!((value(&walker, "fault.collision.count"), value(&walker, "walk.refs")), (0, (1 + 2) * PASSES * PAGES));
+    assert!(value(&kernel, "fault.cycles") > value(&walker, "fault.cycles"));
 }
 
 /// A walk ends in the first or second line of the primary or the secondary group: 1 to 4 references.

@@ -164,7 +164,8 @@ impl Fault {
         match self.progress.state {
             FaultState::Entry => Stage::Entry,
             FaultState::Lookup => Stage::Lookup,
-            FaultState::Walk
+            FaultState::Collision
+            | FaultState::Walk
             | FaultState::NextEntry
             | FaultState::Fill { .. }
             | FaultState::Table { .. }
@@ -232,6 +233,7 @@ impl Fault {
         // Matched in place, since few states own anything.
         self.progress.state = match self.progress.state {
             FaultState::Entry => self.after_entry(os),
+            FaultState::Collision => self.commit_collision(os),
             FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, task))),
             FaultState::Walk => return self.go(|fault| fault.commit_walk(os, task, FaultState::Walk)),
             FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, task, FaultState::NextEntry)),
@@ -323,6 +325,18 @@ impl Fault {
             }
             Err(next) => next,
         })
+    }
+
+    /// Exchanges the entry with the one in the head of its chain, unless another handler did so or it has gone.
+    fn commit_collision(&self, os: &mut Os) -> FaultState {
+        if self.hidden_lines(os).is_none() {
+            return FaultState::Lookup;
+        }
+        self.counters(os).collisions += 1;
+        let (space, va) = (self.request.space.index, self.request.va);
+        let layer = self.layer(os);
+        layer.spaces[space].table.uncover(&mut layer.memory.contents, va);
+        FaultState::Return
     }
 
     /// Takes the lock of the page-table page.

@@ -167,6 +167,8 @@ impl FaultProgress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FaultState {
     Entry,
+    /// Search the chain of a hashed table for a page that the walker left to the kernel.
+    Collision,
     Lookup,
     Walk,
     /// Read the PTE of the next page, in the table where the walk for the page before ended.

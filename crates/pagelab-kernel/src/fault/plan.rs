@@ -16,6 +16,7 @@ use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtA
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::io::DeviceRequest;
 use pagelab_base::step::{RefKind, Step};
+use pagelab_tables::page_table::WalkList;
 
 /// Cache lines of the saved registers of an exception (`struct pt_regs`, 168 bytes).
 const REGISTER_LINES: u64 = 3;
@@ -54,6 +55,7 @@ impl Fault {
                     step.kernel(RefKind::Write, cpu(CpuLine::Stack) + line * LINE_BYTES);
                 }
             }
+            FaultState::Collision => self.plan_collision(os, step),
             FaultState::Lookup => self.plan_lookup(os, space, step),
             FaultState::Walk => self.plan_walk(os, layer, step),
             FaultState::NextEntry => self.plan_next_entry(os, step),
@@ -264,6 +266,21 @@ impl Fault {
         step.kernel(RefKind::Write, space.counter_line());
         // Release of the lock.
         step.kernel(RefKind::Write, page_metadata(space.lock_frame(entry)));
+    }
+
+    /// The lines that are written for a page that the walker has left to the kernel.
+    pub(super) fn hidden_lines(&self, os: &Os) -> Option<[PhysAddr; 2]> {
+        let layer = &os.layers[self.request.space.layer];
+        let table = &layer.spaces[self.request.space.index].table;
+        table.hidden_lines(&layer.memory.contents, self.request.va)
+    }
+
+    /// Plans the search of a chain, and the exchange of two of its slots.
+    fn plan_collision(&self, os: &Os, step: &mut Step) {
+        let mut list = WalkList::new();
+        self.walk(os, &mut list);
+        list.refs().iter().for_each(|found| step.kernel(RefKind::Read, found.addr));
+        self.hidden_lines(os).into_iter().flatten().for_each(|line| step.kernel(RefKind::Write, line));
     }
 
     /// Start of the VMA, if there is one.

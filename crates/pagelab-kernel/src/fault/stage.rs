@@ -89,6 +89,8 @@ pub struct FaultCounters {
     pub major: u64,
     /// Faults whose translation another core's handler had provided by the time the handler looked.
     pub raced: u64,
+    /// Faults of walkers that leave collisions of a hashed table to the kernel.
+    pub collisions: u64,
     /// Faults at addresses that no mapping covers.
     pub outside: u64,
     /// Faults at addresses whose mapping forbids the access.

@@ -30,7 +30,11 @@ impl Fault {
     pub(super) fn after_entry(&self, os: &Os) -> FaultState {
         let lacks =
             os.layers[self.request.space.layer].mechanisms.engine.as_ref().is_some_and(EngineState::lacks_frames);
-        if lacks { FaultState::Supply } else { FaultState::Lookup }
+        match () {
+            () if self.hidden_lines(os).is_some() => FaultState::Collision,
+            () if lacks => FaultState::Supply,
+            () => FaultState::Lookup,
+        }
     }
 
     /// Prepares one frame; repeats until the engine has enough.

@@ -388,6 +388,11 @@ const FAULT_KINDS: &[FaultKind] = &[
     ("fault.reuse.count", |f| f.reused, "Minor faults of writes to a write-protected page that is not shared"),
     ("fault.cached.count", |f| f.cached, "Minor faults that mapped a page of the page cache"),
     ("fault.split.count", |f| f.split, "Large pages split because a part had to be copied"),
+    (
+        "fault.collision.count",
+        |f| f.collisions,
+        "Faults of walkers that leave collisions of a hashed table to the kernel",
+    ),
     ("fault.around.pages", |f| f.around, "Pages of the page cache mapped by fault-around"),
     (
         "populate.pages",

@@ -102,6 +102,23 @@ pub trait Design: Sized {
     /// Lists the references of a walk for `va` in `list`, which it clears first, and sets the walk's result.
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList);
 
+    /// Lists the references of a walk by hardware that may leave some pages to the kernel: for such a page
+    /// ([`hidden_lines`](Self::hidden_lines)) it finds nothing.
+    #[inline]
+    fn walk_by_hardware(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        self.walk(mem, va, list);
+    }
+
+    /// The lines that [`uncover`](Self::uncover) writes, if the page at `va` is mapped and hardware cannot find it.
+    fn hidden_lines(&self, _: &PhysMem, _va: VirtAddr) -> Option<[PhysAddr; 2]> {
+        None
+    }
+
+    /// Moves the entry of such a page to where hardware finds it.
+    fn uncover(&mut self, _: &mut PhysMem, va: VirtAddr) {
+        unreachable!("hardware finds the page at {va:?}")
+    }
+
     /// Prefetches on the host what [`hint`](Self::hint) will read to find the leaf entry. Changes nothing.
     #[inline(always)]
     fn hint_way(&self, _: VirtAddr) {}

@@ -88,6 +88,22 @@ impl PageTable {
         each_table!(self, table => table.walk(mem, va, list))
     }
 
+    /// See [`Design::walk_by_hardware`].
+    #[inline]
+    pub fn walk_by_hardware(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        each_table!(self, table => table.walk_by_hardware(mem, va, list))
+    }
+
+    /// See [`Design::hidden_lines`].
+    pub fn hidden_lines(&self, mem: &PhysMem, va: VirtAddr) -> Option<[PhysAddr; 2]> {
+        each_table!(self, table => table.hidden_lines(mem, va))
+    }
+
+    /// See [`Design::uncover`].
+    pub fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) {
+        each_table!(self, table => table.uncover(mem, va))
+    }
+
     /// See [`Design::hint_way`].
     #[inline]
     pub fn hint_way(&self, va: VirtAddr) {

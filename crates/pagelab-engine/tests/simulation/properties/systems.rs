@@ -343,6 +343,10 @@ pub const SYSTEMS: &[System] = &[
         "hashed-compact-thp",
         &["system.layers.native.page_table.table_bytes=1MiB", SWAP, "kernel.cgroup_limit_bytes=8MiB"],
     ),
+    (
+        "hashed-chained-software",
+        &["system.layers.native.page_table.table_bytes=64KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"],
+    ),
     ("hashed-chained-thp", &["system.layers.native.page_table.table_bytes=1MiB", SWAP, STORAGE]),
     ("elastic-cuckoo-thp", &["system.layers.native.page_table.way_entries=64", SWAP, "kernel.cgroup_limit_bytes=8MiB"]),
     ("nested-hashed-compact-thp-cold", &["system.layers.guest.page_table.exits_per_scan=2"]),

@@ -49,7 +49,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Listed<'a> {
         write: bool,
         cycles: &mut Cycles,
     ) -> Option<Translation> {
-        self.table.walk(self.mem, va, &mut self.list);
+        self.table.walk_by_hardware(self.mem, va, &mut self.list);
         let Leaf::Present(page) = self.list.leaf else { return None };
         if !page.flags.accessed || write && !(page.flags.writable && page.flags.dirty) {
             return None;

@@ -37,6 +37,15 @@ pub fn probe(geometry: &Geometry, mem: &PhysMem, key: Key, mut visit: impl FnMut
     Probe { found: None, room: None }
 }
 
+/// Exchanges the tags and entries of two slots of a chain.
+pub fn exchange(mem: &mut PhysMem, one: PhysAddr, other: PhysAddr) {
+    for word in [0, 8] {
+        let (first, second) = (mem.read_block(one + word), mem.read_block(other + word));
+        mem.write_block(one + word, second);
+        mem.write_block(other + word, first);
+    }
+}
+
 /// Gives the page a slot: the head of its chain if that is empty, otherwise a new one linked behind the last slot
 /// `room`.
 pub fn occupy(geometry: &Geometry, mem: &mut PhysMem, key: Key, room: PhysAddr) -> Option<PhysAddr> {

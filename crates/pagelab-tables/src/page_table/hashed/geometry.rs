@@ -146,6 +146,11 @@ impl Geometry {
         })
     }
 
+    /// The same table for a search that ends with the first slot.
+    pub fn heads_only(self) -> Self {
+        Self { search_lines: 1, ..self }
+    }
+
     /// Number of the frame behind the table.
     pub fn end(&self) -> u64 {
         self.base.pfn().0 + self.frames()

@@ -18,7 +18,8 @@
 //! architecture recommends); `cluster`, pages (clustered 4, compact 8); `hash` (`mix64`); `seed` (0); `table_bytes`
 //! (default: from the load factor and the layer's memory; the chain table of a chained design comes in addition);
 //! `search_lines`, lines (63, our own choice: at the paper's load factors, longer searches practically never happen);
-//! `exits_per_scan`, processes (64, estimated: the paper says "lazily"); `sizes` (4 KiB alone).
+//! `exits_per_scan`, processes (64, estimated: the paper says "lazily"); `collisions`, for the chained design (the
+//! walker follows chains; on Itanium the kernel does); `sizes` (4 KiB alone).
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
 //! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. The paper's tables
@@ -101,6 +102,8 @@ pub struct Hashed<K> {
     parts: ArrayVec<PartOfSize, { PageSize::ALL.len() }>,
     /// Whether a walker probes for one size after another.
     serial: bool,
+    /// Whether a walker looks at the head of a chain only.
+    heads_only: bool,
     asid: u16,
     pages: SizedIndex,
     kind: PhantomData<K>,
@@ -115,8 +118,12 @@ struct Located {
 }
 
 impl<K: Kind> Hashed<K> {
-    fn new(parts: ArrayVec<PartOfSize, { PageSize::ALL.len() }>, serial: bool, asid: u16) -> Self {
-        Self { parts, serial, asid, pages: SizedIndex::default(), kind: PhantomData }
+    fn new(
+        parts: ArrayVec<PartOfSize, { PageSize::ALL.len() }>,
+        (serial, heads_only): (bool, bool),
+        asid: u16,
+    ) -> Self {
+        Self { parts, serial, heads_only, asid, pages: SizedIndex::default(), kind: PhantomData }
     }
 
     /// Number of slots of this space.
@@ -165,12 +172,25 @@ impl<K: Kind> Hashed<K> {
         Self::read(geometry, mem, slot, key)
     }
 
+    /// Lists the references of a walk through these parts.
+    #[inline(always)]
+    fn walk_parts(&self, parts: &[PartOfSize], mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        list.clear();
+        let [part] = parts else { return self.walk_sizes(parts, mem, va, list) };
+        let mut step = 0;
+        let mapping = self.search(part, mem, va, |addr, _| {
+            list.push(reference(addr, part.size, step));
+            step = u8::wrapping_add(step, 1);
+        });
+        list.leaf = mapping.map_or(Leaf::nothing(1), Leaf::Present);
+    }
+
     /// Lists the references of a walk that probes for several sizes.
-    fn walk_sizes(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+    fn walk_sizes(&self, parts: &[PartOfSize], mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         let mut step = 0_u8;
         let mut found = None;
         if self.serial {
-            for part in &self.parts {
+            for part in parts {
                 found = self.search(part, mem, va, |addr, _| {
                     list.push(reference(addr, part.size, step));
                     step = step.wrapping_add(1);
@@ -180,18 +200,24 @@ impl<K: Kind> Hashed<K> {
                 }
             }
         } else {
-            found = self.walk_in_parallel(mem, va, list);
+            found = self.walk_in_parallel(parts, mem, va, list);
         }
         let missing = || Leaf::nothing(self.pages.free_level(va, &PageSize::ALL[..self.parts.len()]));
         list.leaf = found.map_or_else(missing, Leaf::Present);
     }
 
     /// The same, a reference of each search per step, until one hits.
-    fn walk_in_parallel(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) -> Option<Mapping> {
+    fn walk_in_parallel(
+        &self,
+        parts: &[PartOfSize],
+        mem: &PhysMem,
+        va: VirtAddr,
+        list: &mut WalkList,
+    ) -> Option<Mapping> {
         let mut searches = ArrayVec::<WalkList, { PageSize::ALL.len() }>::new();
         // The search that hits, the number of its steps before the others stop, and the mapping.
         let mut hit = None;
-        for (n, part) in self.parts.iter().enumerate() {
+        for (n, part) in parts.iter().enumerate() {
             let (mut search, mut steps) = (WalkList::new(), 0);
             let found = self.search(part, mem, va, |addr, is_entry| {
                 search.push(reference(addr, part.size, 0));
@@ -294,14 +320,31 @@ impl<K: Kind> Design for Hashed<K> {
 
     #[inline]
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        list.clear();
-        let [part] = self.parts.as_slice() else { return self.walk_sizes(mem, va, list) };
-        let mut step = 0;
-        let mapping = self.search(part, mem, va, |addr, _| {
-            list.push(reference(addr, part.size, step));
-            step = u8::wrapping_add(step, 1);
-        });
-        list.leaf = mapping.map_or(Leaf::nothing(1), Leaf::Present);
+        self.walk_parts(&self.parts, mem, va, list);
+    }
+
+    #[inline]
+    fn walk_by_hardware(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+        if !self.heads_only {
+            return self.walk(mem, va, list);
+        }
+        let heads = self.parts.iter().map(|&part| PartOfSize { geometry: part.geometry.heads_only(), ..part });
+        self.walk_parts(&heads.collect::<ArrayVec<_, { PageSize::ALL.len() }>>(), mem, va, list);
+    }
+
+    fn hidden_lines(&self, mem: &PhysMem, va: VirtAddr) -> Option<[PhysAddr; 2]> {
+        if !self.heads_only {
+            return None;
+        }
+        let Located { part, slot, key, .. } = self.locate(mem, va)?;
+        let geometry = &self.parts[part].geometry;
+        let head = geometry.slot(geometry.home(key), key.vpn);
+        (slot != head).then_some([head, slot])
+    }
+
+    fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) {
+        let [head, slot] = self.hidden_lines(mem, va).expect("the page is behind the head of a chain");
+        chained::exchange(mem, head, slot);
     }
 
     /// Prefetches on the host the slots at which the searches for the page begin.

@@ -51,6 +51,18 @@ pub enum HashFunction {
     Modulo,
 }
 
+/// Who resolves collisions of the chained design.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collisions {
+    /// The walker follows the chain, as Barr et al. simulate it.
+    #[default]
+    Walker,
+    /// The walker looks at the head of the chain only. If that has another tag, it raises a fault, whose handler
+    /// searches the chain and exchanges the entry with the one in the head (Itanium).
+    Kernel,
+}
+
 /// Parameters of a hashed page table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +91,9 @@ pub struct HashedConfig {
     /// Number of ended processes after which a scan deletes their slots.
     #[serde(default = "exits_per_scan")]
     pub exits_per_scan: u32,
+    /// Who resolves collisions of the chained design.
+    #[serde(default)]
+    pub collisions: Collisions,
     /// The page sizes that the table can hold, and how a walker finds them. Default: 4 KiB alone.
     #[serde(default)]
     pub sizes: SizesConfig,
@@ -136,6 +151,10 @@ impl HashedConfig {
             let what = format!("{} cannot hold other sizes than 4K; remove the key", context.design);
             return context.refuse("page_table.sizes.order", what);
         }
+        if kind != HashedKind::Chained && self.collisions != Collisions::Walker {
+            let what = format!("{} has no chains; remove the key", context.design);
+            return context.refuse("page_table.collisions", what);
+        }
         self.sizes.validate(false, context)
     }
 
@@ -149,12 +168,17 @@ impl HashedConfig {
             table_bytes: Some(Bytes(4 << 20)),
             search_lines: search_lines(),
             exits_per_scan: 1,
+            collisions: Collisions::Walker,
             sizes: SizesConfig::default(),
         };
         let (usual, all) = kind.clusters();
         let mut samples = vec![small.clone()];
         for cluster in [all.first(), all.last()].into_iter().flatten().filter(|&&cluster| cluster != usual) {
             samples.push(Self { cluster: Some(*cluster), seed: 3, exits_per_scan: 3, ..small.clone() });
+        }
+        if kind == HashedKind::Chained {
+            let few_heads = Some(Bytes(256 << 10));
+            samples.push(Self { collisions: Collisions::Kernel, table_bytes: few_heads, ..small.clone() });
         }
         if kind != HashedKind::Power {
             use PageSize::{Size1G, Size2M, Size4K};

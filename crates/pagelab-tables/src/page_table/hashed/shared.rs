@@ -5,7 +5,7 @@
 use arrayvec::ArrayVec;
 
 use super::geometry::{Counter, Geometry};
-use super::parameters::{HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
+use super::parameters::{Collisions, HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, PartOfSize, chained, open, power};
 use crate::page_table::{Boot, ScanStep, SetAside, Shared, TableScan};
@@ -32,6 +32,7 @@ pub struct SharedTable {
     /// The page sizes in the order of serial probes, each with the index of its table.
     sizes: ArrayVec<(PageSize, usize), { PageSize::ALL.len() }>,
     serial: bool,
+    heads_only: bool,
     pub scans: ScanCounters,
     exits_per_scan: usize,
     /// The smallest tag that was never allocated.
@@ -47,6 +48,7 @@ impl SharedTable {
             tables,
             sizes: config.sizes.with_tables().collect(),
             serial: config.sizes.are_probed_serially(),
+            heads_only: config.collisions == Collisions::Kernel,
             scans: ScanCounters::default(),
             exits_per_scan: config.exits_per_scan as usize,
             next: 0,
@@ -84,7 +86,7 @@ impl SharedTable {
 
     fn space<K: Kind>(&self, asid: u16) -> Hashed<K> {
         let part = |&(size, table): &(PageSize, usize)| PartOfSize { size, geometry: self.tables[table], slots: 0 };
-        Hashed::new(self.sizes.iter().map(part).collect(), self.serial, asid)
+        Hashed::new(self.sizes.iter().map(part).collect(), (self.serial, self.heads_only), asid)
     }
 
     fn take_tag(&mut self) -> Option<u16> {

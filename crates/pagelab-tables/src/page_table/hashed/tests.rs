@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pagelab_trace::cases;
 
-use super::parameters::HashFunction;
+use super::parameters::{Collisions, HashFunction};
 use super::*;
 use crate::page_table::{Boot, Shared, SizeProbes, SizeTables, SizesConfig, TableScan, WalkList};
 use pagelab_base::addr::FRAME_SHIFT;
@@ -24,6 +24,7 @@ fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
         table_bytes,
         search_lines: SEARCH_LINES,
         exits_per_scan: 1,
+        collisions: Collisions::Walker,
         sizes: SizesConfig::default(),
     }
 }
@@ -407,4 +408,37 @@ fn memory_is_divided_between_the_tables_of_the_sizes() {
     let all = f64::from(4 << 22);
     let expected = [512.0, 1.0].map(|part| (all * part / 513.0).ceil() as u64);
     assert_eq!(slots(&by_load), expected);
+}
+
+#[test]
+fn hardware_that_sees_heads_only_finds_what_the_kernel_uncovers() {
+    let config = HashedConfig { hash: HashFunction::Modulo, collisions: Collisions::Kernel, ..config(None, 1 << 16) };
+    let (mut shared, mut mem) = table::<Chained>(&config);
+    let mapping = |pfn| Mapping { pfn: Pfn(pfn), size: PageSize::Size4K, flags: FLAGS };
+    let mut spaces: Vec<Hashed<Chained>> = (0..4).map(|_| shared.add_space().unwrap()).collect();
+    for (n, space) in spaces.iter_mut().enumerate() {
+        space.map(&mut mem, va(8), mapping(n as u64)).unwrap();
+    }
+    let by_hardware = |space: &Hashed<Chained>, mem: &PhysMem| {
+        let mut list = WalkList::new();
+        space.walk_by_hardware(mem, va(8), &mut list);
+        assert_eq!(list.refs().len(), 1, "one slot, whatever the chain");
+        list.leaf
+    };
+    // The number of each space in the chain, after an exchange with the head.
+    for (head, chain) in [(0, [1, 2, 3, 4]), (2, [3, 2, 1, 4]), (3, [3, 2, 4, 1])] {
+        if let Some(lines) = spaces[head].hidden_lines(&mem, va(8)) {
+            assert_eq!(walk(&spaces[head], &mem, 8).refs().last().unwrap().addr, lines[1].align_down(64));
+            spaces[head].uncover(&mut mem, va(8));
+        }
+        for (n, space) in spaces.iter().enumerate() {
+            assert_eq!(space.hidden_lines(&mem, va(8)).is_none(), n == head);
+            let leaf = if n == head { Leaf::Present(mapping(n as u64)) } else { Leaf::nothing(1) };
+            assert_eq!(by_hardware(space, &mem), leaf, "{head} {n}");
+            let list = walk(space, &mem, 8);
+            assert_eq!(list.leaf, Leaf::Present(mapping(n as u64)));
+            assert!(list.refs().len() <= chain[n], "two slots of the chain table may be in one line");
+        }
+    }
+    assert_eq!(by_hardware(&shared.add_space().unwrap(), &mem), Leaf::nothing(1));
 }
