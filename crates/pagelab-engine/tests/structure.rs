@@ -56,7 +56,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "fault_engine::smu::unit",
             "fault_engine::*::state",
             "direct_segment",
-            "speculative_table",
+            "inverted_table",
             "table_blocks",
             "home",
             "layer",

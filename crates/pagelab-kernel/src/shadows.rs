@@ -8,6 +8,8 @@ use pagelab_tables::page_table::PageTable;
 pub struct Shadows {
     /// By number of the space.
     pub tables: Vec<Option<PageTable>>,
+    /// Whether one inverted table of the host takes the place of these.
+    pub inverted: bool,
     /// Ranges that the guest has changed since the last walk: their entries are removed before the next walk.
     pub changed: Vec<(u32, VaRange)>,
 }
@@ -15,7 +17,7 @@ pub struct Shadows {
 impl Shadows {
     /// Invalidates the translations of a range.
     pub fn drop_range(&mut self, index: u32, range: VaRange) {
-        if self.tables.get(index as usize).is_some_and(Option::is_some) {
+        if self.inverted || self.tables.get(index as usize).is_some_and(Option::is_some) {
             self.changed.push((index, range));
         }
     }

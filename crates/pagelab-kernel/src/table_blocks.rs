@@ -65,8 +65,9 @@ impl TableBlocks {
         }
         match entries {
             UpperEntries::Levels(_) => Ok(()),
-            UpperEntries::LargerTables | UpperEntries::Nothing | UpperEntries::Unfit => {
-                let what = "the page table has no leaf tables of one frame; remove it, or set page_table to radix";
+            UpperEntries::LargerTables | UpperEntries::Packed | UpperEntries::Nothing | UpperEntries::Unfit => {
+                let what =
+                    "the page table has no leaf tables of one frame for 2 MiB; remove it, or set page_table to radix";
                 Err(LayerConfigError::new("contiguous_tables", what))
             }
         }

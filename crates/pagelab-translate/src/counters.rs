@@ -305,6 +305,8 @@ pub struct ShadowCounters {
     pub invalidations: u64,
     /// Exits because the guest switched address spaces.
     pub switches: u64,
+    /// Slots of an inverted shadow table that held another page when they were filled.
+    pub replaced: u64,
     /// Cycles of all exits.
     pub cycles: Cycles,
 }

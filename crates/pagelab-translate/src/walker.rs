@@ -121,8 +121,12 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        if layers[wanted.space.layer].paging.shadowed {
-            return self.walk_shadowed(layers, wanted, cycles);
+        let paging = &layers[wanted.space.layer].paging;
+        if paging.shadowed {
+            return match paging.inverted {
+                true => self.walk_inverted(layers, wanted, cycles),
+                false => self.walk_shadowed(layers, wanted, cycles),
+            };
         }
         if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
             return self.walk_speculatively(layers, machine, wanted, cycles);
@@ -216,7 +220,7 @@ impl Hardware {
         let mut list = WalkList::new();
         address_space.table.walk_by_hardware(&layer.memory.contents, va, &mut list);
         let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
-        let mut total = spared.cycles;
+        let mut total = list.lead_cycles + spared.cycles;
         // References of one dependency step overlap: a step costs as much as its slowest reference.
         let (mut step, mut step_cycles) = (u8::MAX, Cycles::ZERO);
         let mut leaf_entry = MachineAddr::default();

@@ -45,27 +45,22 @@ impl Walks {
         let (refs, config) = (list.refs(), &self.config);
         let last = refs[refs.len() - 1];
         if let Leaf::Present(mapping) = list.leaf {
-            let mapped = mapping.size.order() + FRAME_SHIFT;
-            assert_eq!(
-                u32::from(last.shift),
-                mapped,
-                "`shift` of the entry of a page of {:?}: {config:?}",
-                mapping.size
-            );
+            let mapped = mapping.size.bytes();
+            assert_eq!(last.span_bytes(), mapped, "`shift` of the entry of a page of {:?}: {config:?}", mapping.size);
         }
         let steps: Vec<&[WalkRef]> = refs.chunk_by(|one, next| one.step == next.step).collect();
         self.lengths.insert(steps.len());
         let first = *self.first_step.get_or_insert(steps[0].len());
         assert_eq!(steps[0].len(), first, "the references of the first `step` are not known in advance: {config:?}");
         self.repeats_a_level |= refs.windows(2).any(|pair| pair[0].level == pair[1].level);
-        let shifts = std::iter::once(table.va_bits()).chain(refs.iter().map(|r| r.shift.into()));
-        self.has_larger_tables |= shifts.collect::<Vec<_>>().windows(2).any(|pair| pair[0] > pair[1] + INDEX_BITS);
+        let spans = std::iter::once(1 << table.va_bits()).chain(refs.iter().map(WalkRef::span_bytes));
+        self.has_larger_tables |= spans.collect::<Vec<_>>().windows(2).any(|pair| pair[0] > pair[1] << INDEX_BITS);
         match config.upper_entries() {
             UpperEntries::Levels(levels) => {
                 check_levels(refs, levels, mem, va, config);
                 check_tree(refs, table, mem, va, rng, config);
             }
-            UpperEntries::LargerTables => check_tree(refs, table, mem, va, rng, config),
+            UpperEntries::LargerTables | UpperEntries::Packed => check_tree(refs, table, mem, va, rng, config),
             UpperEntries::Nothing => assert_eq!(refs.len(), 1, "`upper_entries` are `Nothing`: {refs:?} {config:?}"),
             UpperEntries::Unfit => self.check_steps(refs, table, mem, va),
         }
@@ -102,6 +97,7 @@ impl Walks {
                 );
                 assert!(has_larger_tables, "every table has 512 entries, so `upper_entries` are `Levels`: {config:?}");
             }
+            UpperEntries::Packed => assert!(longest > 1, "no walk reads an upper-level entry: {config:?}"),
             UpperEntries::Nothing => {}
             UpperEntries::Unfit => {
                 assert!(repeats_a_level, "a walk reads one entry per level, so an MMU cache can hold them: {config:?}");
@@ -146,7 +142,7 @@ fn check_levels(refs: &[WalkRef], levels: u8, mem: &PhysMem, va: VirtAddr, confi
 }
 
 /// Each entry of a walk through a tree is known only when the one above has been read. It is read for exactly the
-/// addresses that have the bits above its `shift` in common.
+/// addresses of the region that it maps.
 fn check_tree(
     refs: &[WalkRef],
     table: &PageTable,
@@ -158,13 +154,17 @@ fn check_tree(
     for pair in refs.windows(2) {
         assert!(pair[0].level > pair[1].level, "an upper-level entry is above the next one: {pair:?} {config:?}");
         assert!(pair[0].step < pair[1].step, "the next `step` begins once an entry was read: {pair:?} {config:?}");
-        assert!(pair[0].shift > pair[1].shift, "an entry maps more than the next one: {pair:?} {config:?}");
+        assert!(pair[0].span_bytes() > pair[1].span_bytes(), "an entry maps more than the next: {pair:?} {config:?}");
     }
     for (n, reference) in refs.iter().enumerate() {
-        let mapped = 1 << reference.shift;
-        let same = walk(table, mem, VirtAddr(va.0 ^ rng.below(mapped)));
+        let mapped = reference.span_bytes();
+        let start = va.0 / mapped * mapped;
+        let same = walk(table, mem, VirtAddr(start + rng.below(mapped.min((1 << table.va_bits()) - start))));
         assert_eq!(same.refs().get(n), Some(reference), "`shift` is too large: {reference:?} {config:?}");
-        let other = walk(table, mem, VirtAddr(va.0 ^ mapped));
+        let end = start + mapped;
+        let next = if end < 1 << table.va_bits() { Some(end) } else { start.checked_sub(1) };
+        let Some(next) = next else { continue };
+        let other = walk(table, mem, VirtAddr(next));
         let shared = other.refs().iter().any(|r| r.addr == reference.addr);
         assert!(!shared, "`shift` is too small, as the next region has the same entry: {reference:?} {config:?}");
     }

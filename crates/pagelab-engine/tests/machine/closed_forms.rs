@@ -1,6 +1,7 @@
 //! Counts that follow from the geometry alone.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run, run_workload};
+use pagelab_engine::mmu_cache::MmuCacheKind;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -214,6 +215,43 @@ fn a_walk_of_flattened_tables_makes_a_reference_for_each_pair_of_levels() {
             let warm = if layers == 1 { 1 } else { 3 };
             assert!(refs >= warm * count && refs < warm * count + 100, "{system} {cache}: {refs} of {count} walks");
         }
+    }
+}
+
+#[test]
+fn compact_radix_tables_need_fewer_lines_and_frames_and_divide_before_each_walk() {
+    let none = "system.layers.0.mmu_cache=none";
+    let run = |system: &str, set: &[&str]| run_workload(&config(system, set), "random:size=64MiB,accesses=60K");
+    let entries = |count: u32, cycles: u32| {
+        format!(
+            r#"system.layers.0.page_table={{"kind":"radix-compact","line_entries":{count},"levels":4,"division_cycles":{cycles}}}"#
+        )
+    };
+    let radix = run("radix", &[none]);
+    // With 8 entries per line and divisions that take no time, all is as in the tree of x86-64.
+    let eight = run("radix-compact", &[none, &entries(8, 0)]);
+    for name in ["cycles", "walk.count", "walk.refs", "walk.cycles", "layer.native.fault.tables"] {
+        assert_eq!(eight.values[name], radix.values[name], "{name}");
+    }
+    let slow = run("radix-compact", &[none, &entries(8, 7)]);
+    let programs = slow.values["walk.count"] + slow.values["walk.aborted.count"];
+    let more = |name: &str| slow.values[name] - eight.values[name];
+    assert_eq!(more("walk.cycles") + more("walk.aborted.cycles"), 3 * 7 * programs, "three divisions per walk");
+    // 16384 pages in tables of 640 entries: 26 or 27 leaf tables, not 32 or 33.
+    let ten = run("radix-compact", &[none]);
+    assert_eq!(ten.values["walk.refs"], 4 * ten.values["walk.count"]);
+    let saved = radix.values["layer.native.fault.tables"] - ten.values["layer.native.fault.tables"];
+    assert!((5..=7).contains(&saved), "{saved} tables");
+    let stats = run("nested-radix-compact", &["system.layers.0.mmu_cache=none", "system.layers.1.mmu_cache=none"]);
+    assert_eq!(stats.values["walk.refs"], 24 * stats.values["walk.count"]);
+    // MMU caches tag entries by the region that they map, whatever its size, and by address of the first byte.
+    for cache in MmuCacheKind::ALL.iter().map(|kind| kind.name()).filter(|&name| name != "none" && name != "coalesced")
+    {
+        let set = format!("system.layers.0.mmu_cache={cache}");
+        // 14 leaf tables, whose entries fit every kind.
+        let stats = run_workload(&config("radix-compact", &[&set]), "random:size=32MiB,accesses=60K");
+        let (count, refs) = (stats.values["walk.count"], stats.values["walk.refs"]);
+        assert!(refs >= count && refs < count + 100, "{cache}: {refs} of {count} walks");
     }
 }
 

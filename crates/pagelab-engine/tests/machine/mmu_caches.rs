@@ -88,6 +88,37 @@ fn a_shadow_table_is_walked_like_a_native_one_and_its_exits_are_paid_for() {
 }
 
 #[test]
+fn an_inverted_shadow_table_is_one_reference_and_its_exits_are_counted() {
+    let statistics = |set: &[&str], passes| sweep("nested-radix-inverted-shadow", set, passes);
+    let (two, three) = (statistics(&[], 2), statistics(&[], 3));
+    let more = |name: &str| three.values[name] - two.values[name];
+    assert_eq!((more("walk.count"), more("walk.refs"), more("walk.layer.host.level1.refs")), (768, 768, 768));
+    assert_eq!((more("shadow.exits"), more("shadow.replaced")), (0, 0), "nothing changes any more");
+    // Each page misses before its fault and after it, and its entry in the guest's table is written once.
+    let faults = two.values["fault.minor.count"];
+    assert!(two.values["shadow.exits.misses"] >= 2 * faults);
+    let writes = two.values["shadow.exits.table_writes"];
+    assert!((faults..faults + 40).contains(&writes), "{writes} writes of {faults} faults");
+    let exits = two.values["shadow.exits"];
+    let free = statistics(&["kernel.vm_exit_cycles=0"], 2);
+    let dear = statistics(&["kernel.vm_exit_cycles=1000"], 2);
+    assert_eq!(dear.values["shadow.exit_cycles"] - free.values["shadow.exit_cycles"], 1000 * exits);
+}
+
+#[test]
+fn a_small_inverted_shadow_table_loses_pages_to_others() {
+    // Four of 256 slots are a line, so 768 pages in runs of single ones never all fit.
+    let small =
+        |passes| sweep("nested-radix-inverted-shadow", &["system.layers.host.inverted_shadow_bytes=4KiB"], passes);
+    let (two, three) = (small(2), small(3));
+    let more = |name: &str| three.values[name] - two.values[name];
+    let exits = more("shadow.exits.misses");
+    assert!(exits > 500, "{exits}");
+    assert_eq!(more("shadow.replaced"), exits, "every slot is in use");
+    assert_eq!((more("walk.refs"), more("walk.aborted.refs")), (768, exits), "the retry finds the page");
+}
+
+#[test]
 fn a_speculative_table_hides_the_walk_that_verifies_it() {
     let statistics = |set: &[&str], passes| {
         let none = ["system.layers.guest.mmu_cache=none", "system.layers.host.mmu_cache=none"];
@@ -153,7 +184,11 @@ fn a_slot_that_was_wrong_is_right_the_next_time() {
 }
 
 #[test]
-fn a_shadow_follows_what_the_guest_changes() {
+fn shadows_follow_what_the_guest_changes() {
+    ["nested-radix-shadow", "nested-radix-inverted-shadow"].into_iter().for_each(follows_what_the_guest_changes);
+}
+
+fn follows_what_the_guest_changes(system: &str) {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x4000);
     script.store(0, BASE);
@@ -166,7 +201,7 @@ fn a_shadow_follows_what_the_guest_changes() {
     script.store(0, BASE + 0x1000);
     script.event(0, EventKind::Munmap { addr: BASE, len: 0x4000 });
     script.load(0, BASE + 0x1000);
-    let (_, stats) = run(&config("nested-radix-shadow", &[]), script.finish(), &[0]);
+    let (_, stats) = run(&config(system, &[]), script.finish(), &[0]);
     assert_eq!(stats.values["accesses.refused"], 2, "the store to the read-only page, the load of the unmapped one");
     assert_eq!(stats.values["shadow.exits.invalidations"], 1 + 2);
 }

@@ -67,7 +67,7 @@ fn memory_that_the_host_has_from_before_costs_it_nothing() {
         assert_conserved(&stats);
         stats.values
     };
-    for warm in ["nested-radix", "nested-radix-shadow", "nested-radix-speculative"] {
+    for warm in ["nested-radix", "nested-radix-shadow", "nested-radix-inverted-shadow", "nested-radix-speculative"] {
         // Without references of kernels, only the times of the host's faults differ, and of walks that end in one.
         let set = ["engine.kernel_refs=off"];
         let (cold, warm) = (stats(&format!("{warm}-cold"), &set), stats(warm, &set));

@@ -431,6 +431,18 @@ fn impossible_machines() {
             &["24", "below", "ways"],
         ),
         (
+            "radix-compact",
+            &["system.layers.0.page_table.line_entries=11"],
+            "system.layers.native.page_table.line_entries",
+            &["11", "8, 9 and 10"],
+        ),
+        (
+            "radix-compact",
+            &["system.layers.0.mmu_cache=coalesced"],
+            "system.layers.native.mmu_cache",
+            &["not words of 8 bytes", "paging-structure"],
+        ),
+        (
             "radix-translation-path-cache",
             &["machine.mmu_cache.translation_path.entries=0"],
             "machine.mmu_cache.translation_path.entries",
@@ -532,6 +544,24 @@ fn impossible_machines() {
             &[r#"system.layers.host.speculative_table={"table_bytes":"1MiB","flush_cycles":20}"#],
             "system.layers.host.speculative_table",
             &["`guest`", "nested"],
+        ),
+        (
+            "nested-radix",
+            &["system.layers.guest.host_mode=inverted-shadow"],
+            "system.layers.guest.host_mode",
+            &["system.layers.host.inverted_shadow_bytes"],
+        ),
+        (
+            "nested-radix",
+            &["system.layers.host.inverted_shadow_bytes=64KiB"],
+            "system.layers.host.inverted_shadow_bytes",
+            &["no guest", "inverted-shadow"],
+        ),
+        (
+            "nested-radix-inverted-shadow",
+            &["system.layers.host.inverted_shadow_bytes=100MiB"],
+            "system.layers.host.inverted_shadow_bytes",
+            &["100MiB", "powers of two"],
         ),
         (
             "nested-radix-speculative",

@@ -224,6 +224,7 @@ fn ordinary_accesses_take_the_fast_path() {
         "radix-split-page-table-cache",
         "radix-translation-path-cache",
         "flattened",
+        "radix-compact",
         "hashed-open",
         "hashed-compact",
         "elastic-cuckoo",

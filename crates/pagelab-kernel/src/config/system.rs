@@ -108,6 +108,10 @@ pub struct LayerConfig {
     /// layer.
     #[serde(default)]
     pub speculative_table: Option<SpeculativeTableConfig>,
+    /// Size of the inverted shadow page table of the guests, a power of two; a page takes 16 bytes. Only for the
+    /// machine's own layer, if it has guests with `host_mode = "inverted-shadow"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inverted_shadow_bytes: Option<Bytes>,
 }
 
 /// Speculative inverted shadow page table.
@@ -194,6 +198,19 @@ pub enum HostMode {
     /// Shadow page tables: the host keeps its own tables for the guest's address spaces. Only for guests of the bottom
     /// layer that host no other.
     Shadow,
+    /// An inverted shadow page table: the host keeps one hashed table for all of its guests
+    /// (`inverted_shadow_bytes`), which the walker reads instead of theirs. For the same guests.
+    InvertedShadow,
+}
+
+impl HostMode {
+    /// Whether the walker reads tables that the host keeps for the guest, so that the guest's changes are exits.
+    pub fn is_shadowed(self) -> bool {
+        match self {
+            Self::Nested => false,
+            Self::Shadow | Self::InvertedShadow => true,
+        }
+    }
 }
 
 /// When a host allocates frames for the memory of a guest.

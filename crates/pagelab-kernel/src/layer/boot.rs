@@ -9,12 +9,12 @@ use crate::fault_engine::kernel_side::{EngineScope, EngineState};
 use crate::frames::frame_alloc::FramePurpose;
 use crate::frames::page_use::PageUse;
 use crate::frames::supply::{Frames, WantedFrames};
+use crate::inverted_table::InvertedTable;
 use crate::layer::contents::Contents;
 use crate::memory::{LayerMemory, PAGE_METADATA_BYTES};
 use crate::placement::Placement;
 use crate::reclaim::GroupId;
 use crate::shadows::Shadows;
-use crate::speculative_table::SpeculativeTable;
 use crate::table_blocks::TableBlocks;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
 use pagelab_base::error::EngineError;
@@ -32,7 +32,8 @@ impl PagingPolicy {
             folio_orders: config.folio_orders(),
             blocks_ahead: config.placement.block_order().is_some(),
             file_folio_orders: config.file_folio_orders(),
-            shadowed: config.host_mode == HostMode::Shadow,
+            shadowed: config.host_mode.is_shadowed(),
+            inverted: config.host_mode == HostMode::InvertedShadow,
         }
     }
 }
@@ -63,8 +64,8 @@ impl Layer {
         let mut end = tables.set_aside().end;
         let segment_memory = SegmentMemory::set_aside(config, end, frame_count)?;
         end = segment_memory.map_or(end, |memory| memory.end().0);
-        let speculative_table = SpeculativeTable::set_aside(config, end, frame_count)?;
-        end = speculative_table.as_ref().map_or(end, |table| table.end().0);
+        let inverted_table = InvertedTable::set_aside(config, end, frame_count)?;
+        end = inverted_table.as_ref().map_or(end, |table| table.end().0);
         let want = WantedFrames {
             layer: name,
             allocator: &config.frame_allocator,
@@ -101,8 +102,8 @@ impl Layer {
                 engine: None,
                 translation_caches: None,
                 segment_memory,
-                speculative_table,
-                shadows: Shadows::default(),
+                inverted_table,
+                shadows: Shadows { inverted: config.host_mode == HostMode::InvertedShadow, ..Shadows::default() },
                 table_blocks: config.contiguous_tables.map(TableBlocks::new),
             },
             counters: LayerCounters { aged, ..LayerCounters::default() },

@@ -41,12 +41,12 @@ use crate::fault_engine::kernel_side::EngineState;
 use crate::frames::contiguity::{Contiguity, ContiguousRun};
 use crate::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::frames::supply::FrameCounters;
+use crate::inverted_table::InvertedTable;
 use crate::memory::{LayerMemory, Memory};
 use crate::mmap_misses::MmapMisses;
 use crate::placement::Placement;
 use crate::reclaim::{GroupId, PageOf, Rmap};
 use crate::shadows::Shadows;
-use crate::speculative_table::SpeculativeTable;
 use crate::table_blocks::{TableBlocks, free_table};
 use crate::translation_cache::{SpaceCaches, TranslationCaches};
 use crate::vma::{BrkCounters, VaRange, VmaSet};
@@ -103,6 +103,8 @@ pub struct PagingPolicy {
     pub file_folio_orders: Vec<u32>,
     /// Whether the host keeps shadow page tables for it (`pagelab_translate::scheme::shadow`).
     pub shadowed: bool,
+    /// Whether these are one inverted table, not one for each space (`pagelab_translate::scheme::inverted_shadow`).
+    pub inverted: bool,
 }
 
 /// The mechanisms that a layer runs with, each with its state.
@@ -116,8 +118,8 @@ pub struct Mechanisms {
     pub translation_caches: Option<TranslationCaches>,
     /// Memory for direct segments.
     pub segment_memory: Option<SegmentMemory>,
-    /// The table with which guests speculate while they walk.
-    pub speculative_table: Option<SpeculativeTable>,
+    /// The table in which guests look up their pages, speculatively or instead of walks.
+    pub inverted_table: Option<InvertedTable>,
     /// Shadow tables of its spaces, and changes since they were filled; empty without shadow paging.
     pub shadows: Shadows,
     /// Blocks for leaf tables.

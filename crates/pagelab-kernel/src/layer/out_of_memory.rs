@@ -17,7 +17,7 @@ impl Layer {
         let metadata = match (
             self.spaces.tables.set_aside().what,
             &self.mechanisms.segment_memory,
-            &self.mechanisms.speculative_table,
+            &self.mechanisms.inverted_table,
         ) {
             (None, None, None) => "page metadata".to_owned(),
             (Some(what), None, None) => format!("page metadata and {what}"),

@@ -196,6 +196,10 @@ impl Statistics {
         for (cause, count, text) in causes {
             self.count(format!("shadow.exits.{cause}"), count, text);
         }
+        if os.layers.iter().any(|layer| layer.paging.inverted) {
+            let text = "Slots of the inverted shadow table that held another page when the hypervisor filled them";
+            self.count("shadow.replaced", shadow.replaced, text);
+        }
         self.cycles(
             "shadow.exit_cycles",
             shadow.cycles + writes * hw.vm_exit_cycles,

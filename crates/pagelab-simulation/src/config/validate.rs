@@ -123,7 +123,7 @@ impl Config {
             let table = &layer.page_table;
             table.validate(&layer.name, layer.page_size, hosts)?;
             layer.mmu_cache.validate(&layer.name, table.name(), table.upper_entries())?;
-            if layer.host_mode == HostMode::Shadow {
+            if layer.host_mode.is_shadowed() {
                 let bottom = layers.iter().any(|host| host.host.is_none() && layer.host.as_ref() == Some(&host.name));
                 if !bottom || hosts {
                     let what = "shadow page tables are for guests of the machine's own layer that host nobody; allowed here is nested";
@@ -140,6 +140,7 @@ impl Config {
             if layer.speculative_table.is_some() {
                 validate_speculation(layer, layers)?;
             }
+            validate_inverted_shadow(layer, layers)?;
             folios(layer)?;
             validate_large_pages(layer, &self.kernel)?;
             let around = PolicyContext {
@@ -173,7 +174,7 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config)
             None => Ok(()),
         };
     };
-    let shadow = |layer: &LayerConfig| layer.host_mode == HostMode::Shadow;
+    let shadow = |layer: &LayerConfig| layer.host_mode.is_shadowed();
     let guest_is_shadowed = layers.iter().any(|guest| guest.host.as_ref() == Some(&layer.name) && shadow(guest));
     let around = engine::EngineContext {
         words: layer.page_table.keeps_words(),
@@ -209,7 +210,7 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
 fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {
-            layer if layer.host_mode == HostMode::Shadow => "shadow page tables",
+            layer if layer.host_mode.is_shadowed() => "shadow page tables",
             layer if layer.direct_segment_bytes.is_some() => "a direct segment",
             layer if layer.speculative_table.is_some() => "a speculative table",
             LayerConfig { .. } => continue,
@@ -232,7 +233,7 @@ fn validate_segment(bytes: Bytes, layer: &LayerConfig, layers: &[LayerConfig]) -
             format!("{bytes} is not possible; allowed are multiples of 4096 from 4096 on"),
         ));
     }
-    let shadow = |layer: &&LayerConfig| layer.host_mode == HostMode::Shadow;
+    let shadow = |layer: &&LayerConfig| layer.host_mode.is_shadowed();
     let guests = layers.iter().filter(|guest| guest.host.as_ref() == Some(&layer.name));
     if let Some(shadowed) = guests.chain([layer]).find(shadow) {
         let what = format!(
@@ -251,7 +252,7 @@ fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(
         let what = "all guests share one table, which belongs to the machine's own layer, and that layer must host a guest; remove it here";
         return Err(EngineError::config(key, what));
     }
-    match layers.iter().find(|guest| guest.host_mode == HostMode::Shadow) {
+    match layers.iter().find(|guest| guest.host_mode.is_shadowed()) {
         None => Ok(()),
         Some(guest) => {
             let what = format!(
@@ -261,6 +262,25 @@ fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(
             Err(EngineError::config(key, what))
         }
     }
+}
+
+/// An inverted shadow table belongs to the layer whose guests look it up.
+fn validate_inverted_shadow(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let inverted = |guest: &&LayerConfig| guest.host_mode == HostMode::InvertedShadow;
+    let host = layers.iter().find(|host| layer.host.as_ref() == Some(&host.name));
+    if let (true, Some(host)) = (inverted(&layer), host)
+        && host.inverted_shadow_bytes.is_none()
+    {
+        let what =
+            format!("inverted-shadow needs the table's size: set system.layers.{}.inverted_shadow_bytes", host.name);
+        return Err(EngineError::config(format!("system.layers.{}.host_mode", layer.name), what));
+    }
+    let mut guests = layers.iter().filter(|guest| guest.host.as_ref() == Some(&layer.name));
+    if layer.inverted_shadow_bytes.is_some() && !guests.any(|guest| inverted(&guest)) {
+        let what = "no guest of this layer has host_mode = inverted-shadow; set it there, or remove the table here";
+        return Err(EngineError::config(format!("system.layers.{}.inverted_shadow_bytes", layer.name), what));
+    }
+    Ok(())
 }
 
 /// Checks that memory consists of whole frames and is large enough to boot a kernel.

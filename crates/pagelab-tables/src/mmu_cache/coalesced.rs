@@ -19,7 +19,7 @@ use super::paging_structure::{PagingStructureCache, PagingStructureConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position, prefix};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position};
 use crate::page_table::{UpperEntries, WalkList, WalkRef, table_of};
 use pagelab_base::addr::{PhysAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, array};
@@ -69,7 +69,7 @@ struct Run {
 impl Run {
     /// The run of the walk's entry at `at` in its group of `size`, by the table that the walk reads next.
     fn from_walk(va: VirtAddr, refs: &[WalkRef], at: usize, size: u64) -> Self {
-        let prefix = prefix(va, refs[at].shift.into());
+        let prefix = refs[at].prefix(va);
         let member = prefix % size;
         Self { group: prefix / size, member, base: refs[at + 1].addr.pfn().0.wrapping_sub(member) }
     }
@@ -190,6 +190,7 @@ impl Design for CoalescedCache {
         match entries {
             UpperEntries::Levels(_) | UpperEntries::Nothing => Ok(()),
             UpperEntries::LargerTables => Err("no entries of level 2 that point to leaf tables of 4 KiB"),
+            UpperEntries::Packed => Err("entries that are not words of 8 bytes"),
             UpperEntries::Unfit => Err(NO_UPPER_LEVELS),
         }
     }

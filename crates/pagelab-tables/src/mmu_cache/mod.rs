@@ -20,7 +20,7 @@ pub use paging_structure::CommonArrays;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::page_table::{UpperEntries, WalkList, WalkPath, WalkRef};
+use crate::page_table::{MAX_VA_BITS, UpperEntries, WalkList, WalkPath, WalkRef};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -320,7 +320,7 @@ fn cacheable(list: &WalkList) -> usize {
 /// Virtual address without the lowest `shift` bits, which the levels below the entry translate.
 #[inline(always)]
 fn prefix(va: VirtAddr, shift: u32) -> u64 {
-    (va.0 & ((1 << 57) - 1)) >> shift
+    (va.0 & ((1 << MAX_VA_BITS) - 1)) >> shift
 }
 
 /// Index of the reference to the entry of `level` in a radix walk, whose levels descend; walks of a flattened table

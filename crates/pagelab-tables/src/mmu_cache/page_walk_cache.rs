@@ -44,6 +44,12 @@ impl Geometry for PageWalkCacheConfig {
     }
 }
 
+/// What chooses the set of an entry. Compact entries begin at any byte, and the address of that byte is their key.
+#[inline(always)]
+pub(super) fn set_hash(addr: u64) -> u64 {
+    addr >> 3
+}
+
 /// The page-walk cache of a layer on a core.
 #[derive(Clone)]
 pub struct PageWalkCache {
@@ -72,8 +78,7 @@ impl Design for PageWalkCache {
     fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> SparedRefs {
         let mut skip = 0;
         for (n, reference) in list.refs()[..cacheable(list)].iter().enumerate() {
-            let tag = reference.addr.0 >> 3;
-            if self.array.lookup(tag, tag).is_some() {
+            if self.array.lookup(set_hash(reference.addr.0), reference.addr.0).is_some() {
                 skip |= 1 << n;
             }
         }
@@ -83,8 +88,7 @@ impl Design for PageWalkCache {
     fn fill(&mut self, _: Asid, _: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
         for (n, reference) in list.refs()[..read].iter().enumerate() {
             if n >= 32 || skip >> n & 1 == 0 {
-                let tag = reference.addr.0 >> 3;
-                self.array.insert(tag, tag, 0);
+                self.array.insert(set_hash(reference.addr.0), reference.addr.0, 0);
             }
         }
     }
@@ -123,10 +127,10 @@ impl Design for SharedPageWalkCache {
     fn holds(&mut self, entry: MachineAddr, cycles: &mut Cycles) -> bool {
         let Self(cache) = self;
         *cycles += cache.latency_cycles;
-        let tag = entry.0 >> 3;
-        let found = cache.array.lookup(tag, tag).is_some();
+        let set_hash = set_hash(entry.0);
+        let found = cache.array.lookup(set_hash, entry.0).is_some();
         if !found {
-            cache.array.insert_absent(tag, tag, 0);
+            cache.array.insert_absent(set_hash, entry.0, 0);
         }
         found
     }

@@ -131,7 +131,7 @@ impl Design for PagingStructureCache {
         for level in &mut self.levels {
             // The arrays hold only entries above a leaf, but this walk's leaf may be at a higher level.
             let Some(at) = position(refs, level.level) else { continue };
-            let prefix = prefix(va, refs[at].shift.into());
+            let prefix = refs[at].prefix(va);
             if level.array.lookup(prefix, key(asid, prefix)).is_some() {
                 return SparedRefs { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
@@ -145,7 +145,7 @@ impl Design for PagingStructureCache {
         let read = &list.refs()[skip.trailing_ones() as usize..read];
         for level in &mut self.levels {
             if let Some(at) = position(read, level.level) {
-                let prefix = prefix(va, read[at].shift.into());
+                let prefix = read[at].prefix(va);
                 // The look-up has already missed this prefix.
                 level.array.insert_absent(prefix, key(asid, prefix), 0);
             }
@@ -233,7 +233,10 @@ mod tests {
     /// 2^`shift` bytes.
     fn spared(cache: &mut impl Design, shift: u8, first: u64, later: &[u64]) -> Vec<bool> {
         let mut list = WalkList::new();
-        list.set([WalkRef { addr: PhysAddr(8), level: 2, shift, step: 0 }, WalkRef::to_leaf(PhysAddr(16), 1)]);
+        list.set([
+            WalkRef { addr: PhysAddr(8), level: 2, shift, factor: 1, step: 0 },
+            WalkRef::to_leaf(PhysAddr(16), 1),
+        ]);
         assert_eq!(cache.look_up(Asid(1), VirtAddr(first), &list).skip, 0);
         cache.fill(Asid(1), VirtAddr(first), &list, 1, 0, &PhysMem::default());
         let is_spared = |&va: &u64| cache.look_up(Asid(1), VirtAddr(va), &list).skip == 1;

@@ -12,6 +12,7 @@
 //! Deviations: each layer has its own arrays, tagged by the layer's physical addresses, so guest entries need no
 //! translation to be found. A level without an array costs no look-up.
 
+use super::page_walk_cache::set_hash;
 use super::paging_structure::{Level, PagingStructureCache};
 use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable};
 use crate::page_table::{UpperEntries, WalkList, WalkRef};
@@ -57,8 +58,7 @@ impl Design for SplitPageTableCache {
         for (n, reference) in list.refs()[..cacheable(list)].iter().enumerate() {
             let Some(array) = self.array(reference) else { continue };
             cycles += latency_cycles;
-            let tag = reference.addr.0 >> 3;
-            if array.lookup(tag, tag).is_some() {
+            if array.lookup(set_hash(reference.addr.0), reference.addr.0).is_some() {
                 skip |= 1 << n;
             }
         }
@@ -70,8 +70,7 @@ impl Design for SplitPageTableCache {
             if skip >> n & 1 == 0
                 && let Some(array) = self.array(reference)
             {
-                let tag = reference.addr.0 >> 3;
-                array.insert_absent(tag, tag, 0);
+                array.insert_absent(set_hash(reference.addr.0), reference.addr.0, 0);
             }
         }
     }
@@ -104,6 +103,7 @@ mod tests {
             addr: PhysAddr(addresses[n]),
             level: 4 - n as u8,
             shift: WalkPath::shift(4 - n as u8) as u8,
+            factor: 1,
             step: n as u8,
         };
         list.set([0, 1, 2, 3].map(entry));

@@ -15,7 +15,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position, prefix};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position};
 use crate::page_table::{UpperEntries, WalkList, WalkRef};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -63,8 +63,7 @@ struct Path {
 impl Path {
     /// Whether it has the entry of a walk for `va`.
     fn has(&self, asid: Asid, va: VirtAddr, reference: &WalkRef) -> bool {
-        let shift = reference.shift.into();
-        self.asid == asid && self.lowest <= reference.level && prefix(self.va, shift) == prefix(va, shift)
+        self.asid == asid && self.lowest <= reference.level && reference.prefix(self.va) == reference.prefix(va)
     }
 }
 
@@ -159,6 +158,7 @@ mod tests {
             addr: PhysAddr(0),
             level,
             shift: WalkPath::shift(level) as u8,
+            factor: 1,
             step: 4 - level,
         }));
         addresses.map(|va| {

@@ -14,7 +14,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position, prefix};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position};
 use crate::page_table::{UpperEntries, WalkList};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
@@ -91,7 +91,7 @@ impl Design for UnifiedTranslationCache {
         let top = refs.first().map_or(0, |first| first.level);
         for level in 2..=top {
             let Some(at) = position(refs, level) else { continue };
-            let prefix = prefix(va, refs[at].shift.into());
+            let prefix = refs[at].prefix(va);
             if self.array.lookup(prefix, key(asid, level, prefix)).is_some() {
                 return SparedRefs { skip: (2 << at) - 1, by_entry: false, cycles: self.latency_cycles };
             }
@@ -103,7 +103,7 @@ impl Design for UnifiedTranslationCache {
     fn fill(&mut self, asid: Asid, va: VirtAddr, list: &WalkList, read: usize, skip: u32, _: &PhysMem) {
         // After the longest match the walk read all the remaining references, and the array contains none of them.
         for reference in list.refs()[skip.trailing_ones() as usize..read].iter().filter(|r| r.level > 1) {
-            let prefix = prefix(va, reference.shift.into());
+            let prefix = reference.prefix(va);
             let rank = if reference.level == 2 { self.level2_insertion } else { 0 };
             self.array.insert_absent_behind(prefix, key(asid, reference.level, prefix), 0, rank);
         }
@@ -131,6 +131,7 @@ mod tests {
             addr: PhysAddr(0),
             level,
             shift: WalkPath::shift(level) as u8,
+            factor: 1,
             step: 5 - level,
         }));
         list

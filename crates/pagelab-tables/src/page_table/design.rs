@@ -21,7 +21,7 @@ use pagelab_trace::quantity::format_bytes;
 ///   references have real addresses. Additional host-side state (a memo, an index) must never change what a walk lists.
 /// - [`walk`](Self::walk) changes nothing and lists every reference of a full walk, from the root on: at least one. The
 ///   last reference is the leaf entry, or the entry at which the walk failed. References of the same dependency step
-///   are consecutive. Levels count from the leaf, which is 1, up to 5; `shift` says what an entry maps.
+///   are consecutive. Levels count from the leaf, which is 1, up to 5; `shift` and `factor` say what an entry maps.
 /// - [`ways`](Self::ways), if there are any, list the same as `walk`: the entries of all levels from the root to the
 ///   page's entry, one dependency step each.
 /// - A walk finds a mapping with the same frame, size and flags until it is unmapped, replaced or split, or its flags
@@ -381,6 +381,8 @@ pub enum UpperEntries {
     Levels(u8),
     /// Entries of some of these levels, in tables that may be larger.
     LargerTables,
+    /// Entries of each level down to the leaf, in tables of a frame, which are not words of 8 bytes.
+    Packed,
     /// None: every walk makes one reference.
     Nothing,
     /// References that are not upper-level entries.

@@ -206,7 +206,7 @@ impl Design for Flattened {
         list.clear();
         let mut step = 0;
         let end = self.descend(mem, va, |addr, level| {
-            list.push(WalkRef { addr, level, shift: entry_shift(level) as u8, step });
+            list.push(WalkRef { addr, level, shift: entry_shift(level) as u8, factor: 1, step });
             step += 1;
         });
         list.leaf = match end {

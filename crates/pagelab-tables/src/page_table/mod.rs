@@ -25,6 +25,7 @@ pub use design::{
 };
 pub use entry::{WORD_BITS, table_of};
 pub use sizes::{SizeProbes, SizeTables, SizesConfig};
+pub(crate) use walk_list::MAX_VA_BITS;
 pub use walk_list::{WalkList, WalkRef};
 pub use way::{WalkPath, Ways};
 
@@ -56,6 +57,10 @@ page_tables! {
     mod flattened {
         Flattened(flattened::Flattened) = "flattened",
             "x86-64 radix tree whose levels 4 and 3, and 2 and 1, are tables of 2 MiB where there is memory for them (`merge`)";
+    }
+    mod radix_compact {
+        RadixCompact(radix_compact::RadixCompact) = "radix-compact",
+            "radix tree with up to 10 entries per line, 640 per table (`line_entries`); indices by division";
     }
     mod linear {
         Linear(linear::Linear) = "linear", "flat array indexed by page number, for the memory of guests: one reference per walk";

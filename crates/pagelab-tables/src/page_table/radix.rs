@@ -13,7 +13,7 @@ use super::paths::Paths;
 use super::way::{WalkPath, Ways, entry_addr};
 use super::{
     Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
-    UpperEntries, WalkList, WalkRef, Word,
+    UpperEntries, WalkList, Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -76,7 +76,7 @@ impl Radix {
         for level in (1..=self.levels).rev() {
             tables[usize::from(level) - 1] = table.0 as u32;
             let addr = entry_addr(table, level, va);
-            list.push(WalkRef { addr, level, shift: WalkPath::shift(level) as u8, step: MAX_LEVELS - level });
+            list.push(WalkPath::reference(addr, level, MAX_LEVELS - level));
             let entry = mem.read(addr);
             if entry & PRESENT == 0 || is_leaf(level, entry) {
                 list.leaf = leaf_of(level, entry);
@@ -239,7 +239,7 @@ impl Design for Radix {
         let Some(path) = self.paths.get(va) else { return self.walk_down(mem, va, list) };
         let at = |level: u8| {
             let addr = entry_addr(Pfn(path.tables[usize::from(level) - 1].into()), level, va);
-            WalkRef { addr, level, shift: WalkPath::shift(level) as u8, step: MAX_LEVELS - level }
+            WalkPath::reference(addr, level, MAX_LEVELS - level)
         };
         if self.levels == 4 {
             list.set([at(4), at(3), at(2), at(1)]);

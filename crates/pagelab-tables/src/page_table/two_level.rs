@@ -142,7 +142,7 @@ impl Design for TwoLevel {
 
     #[inline]
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        let upper = WalkRef { addr: self.upper(va), level: UPPER, shift: REGION_SHIFT as u8, step: 0 };
+        let upper = WalkRef { addr: self.upper(va), level: UPPER, shift: REGION_SHIFT as u8, factor: 1, step: 0 };
         match self.lower(mem, va) {
             Some(addr) => {
                 list.set([upper, WalkRef::to_leaf(addr, 1)]);

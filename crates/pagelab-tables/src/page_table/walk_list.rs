@@ -3,7 +3,11 @@
 use arrayvec::ArrayVec;
 
 use super::Leaf;
-use pagelab_base::addr::{FRAME_SHIFT, PhysAddr};
+use pagelab_base::addr::{FRAME_SHIFT, PhysAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+
+/// Bits of the longest virtual addresses.
+pub(crate) const MAX_VA_BITS: u32 = 57;
 
 /// One reference of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -12,9 +16,10 @@ pub struct WalkRef {
     pub addr: PhysAddr,
     /// Level of the entry: 1 for a leaf of a 4 KiB page, and for designs without levels.
     pub level: u8,
-    /// log2 of the bytes that the entry maps: 12 for a 4 KiB page. MMU caches tag upper-level entries by the address
-    /// bits above these.
+    /// log2 of the bytes that the entry maps, or of a factor of them: 12 for a 4 KiB page.
     pub shift: u8,
+    /// The other factor of these bytes, which is odd: 1 in tables whose numbers of entries are powers of two.
+    pub factor: u16,
     /// Dependency step: consecutive references of one step overlap and cost their maximum. The number wraps around in
     /// long walks.
     pub step: u8,
@@ -24,7 +29,19 @@ impl WalkRef {
     /// The reference to the entry of a page of 4 KiB.
     #[inline(always)]
     pub fn to_leaf(addr: PhysAddr, step: u8) -> Self {
-        Self { addr, level: 1, shift: FRAME_SHIFT as u8, step }
+        Self { addr, level: 1, shift: FRAME_SHIFT as u8, factor: 1, step }
+    }
+
+    /// Bytes that the entry maps, a region that begins at a multiple of them.
+    pub fn span_bytes(&self) -> u64 {
+        u64::from(self.factor) << self.shift
+    }
+
+    /// Number of the region that the entry for `va` maps. MMU caches tag upper-level entries by it.
+    #[inline(always)]
+    pub fn prefix(&self, va: VirtAddr) -> u64 {
+        let shifted = (va.0 & ((1 << MAX_VA_BITS) - 1)) >> self.shift;
+        if self.factor == 1 { shifted } else { shifted / u64::from(self.factor) }
     }
 }
 
@@ -39,6 +56,8 @@ pub struct WalkList {
     many: Vec<WalkRef>,
     /// Result of the walk.
     pub leaf: Leaf,
+    /// Cycles before the first reference, for the calculation of its address.
+    pub lead_cycles: Cycles,
 }
 
 impl Default for WalkList {
@@ -51,14 +70,15 @@ impl WalkList {
     /// The empty list of a walk that found nothing.
     #[inline]
     pub fn new() -> Self {
-        Self { few: ArrayVec::new(), many: Vec::new(), leaf: Leaf::nothing(0) }
+        Self { few: ArrayVec::new(), many: Vec::new(), leaf: Leaf::nothing(0), lead_cycles: Cycles::ZERO }
     }
 
-    /// Removes the references; the leaf stays until the next walk sets it.
+    /// Removes the references and their delay; the leaf stays until the next walk sets it.
     #[inline]
     pub fn clear(&mut self) {
         self.few.clear();
         self.many.clear();
+        self.lead_cycles = Cycles::ZERO;
     }
 
     /// Replaces the references by these.

@@ -59,6 +59,12 @@ impl WalkPath {
         FRAME_SHIFT + INDEX_BITS * (level as u32 - 1)
     }
 
+    /// The reference to an entry of `level`.
+    #[inline(always)]
+    pub(super) fn reference(addr: PhysAddr, level: u8, step: u8) -> WalkRef {
+        WalkRef { addr, level, shift: Self::shift(level) as u8, factor: 1, step }
+    }
+
     /// Whether the path contains an entry of `level` above the page's entry.
     #[inline(always)]
     pub fn passes(&self, level: u8) -> bool {
@@ -75,8 +81,7 @@ impl WalkPath {
     pub fn list(&self, va: VirtAddr) -> WalkList {
         let mut list = WalkList::new();
         for level in (self.leaf..=self.root).rev() {
-            let shift = Self::shift(level) as u8;
-            list.push(WalkRef { addr: self.entry_addr(level, va), level, shift, step: self.root - level });
+            list.push(Self::reference(self.entry_addr(level, va), level, self.root - level));
         }
         list.leaf = self.page().map_or(Leaf::nothing(self.leaf), Leaf::Present);
         list

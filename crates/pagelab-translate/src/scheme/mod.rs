@@ -1,5 +1,6 @@
 //! Alternatives to walking the page table of every layer: direct segments, shadow page tables, speculation.
 
+pub mod inverted_shadow;
 pub mod segment;
 pub mod shadow;
 pub mod speculation;

@@ -117,7 +117,26 @@ impl Hardware {
         host: SpaceId,
         cycles: &mut Cycles,
     ) -> Result<(Translation, bool), Faulted> {
-        let &TranslationRequest { cpu, core, space, va, intent, .. } = wanted;
+        let (found, flags) = self.resolve_for_shadow(layers, wanted, host, cycles)?;
+        let &TranslationRequest { cpu, core, space, va, .. } = wanted;
+        let entered = enter(KernelContext::on(cpu), layers, (space, host), va, found, flags);
+        if let Some(entry) = entered {
+            *cycles += self.system_ref(core, MachineAddr(entry.0), true, true, Requester::Kernel).cycles;
+        }
+        Ok((found, entered.is_some()))
+    }
+
+    /// Finds the translation of a guest's page as the hypervisor does after an exit: reads the guest's table, and sets
+    /// its accessed and dirty bits. Fails if guest or host does not map the page. Returns the translation and the
+    /// guest's flags.
+    pub(super) fn resolve_for_shadow(
+        &mut self,
+        layers: &mut [Layer],
+        wanted: &TranslationRequest,
+        host: SpaceId,
+        cycles: &mut Cycles,
+    ) -> Result<(Translation, PteFlags), Faulted> {
+        let &TranslationRequest { core, space, va, intent, .. } = wanted;
         let store = intent == Intent::Store;
         let guest = &layers[space.layer];
         let mut list = WalkList::new();
@@ -140,11 +159,7 @@ impl Hardware {
         }
         let guest = Translation::from_mapping(&mapping);
         let found = guest.through(va, self.in_host(layers, host, guest.address(va), store)?);
-        let entered = enter(KernelContext::on(cpu), layers, (space, host), va, found, mapping.flags);
-        if let Some(entry) = entered {
-            *cycles += self.system_ref(core, MachineAddr(entry.0), true, true, Requester::Kernel).cycles;
-        }
-        Ok((found, entered.is_some()))
+        Ok((found, mapping.flags))
     }
 
     /// Looks up a guest page in the host's table and sets its accessed and dirty bits. Costs no walk: the hypervisor

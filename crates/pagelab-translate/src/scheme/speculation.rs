@@ -27,8 +27,8 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
+use pagelab_kernel::inverted_table::InvertedTable;
 use pagelab_kernel::layer::{Layer, is_backed};
-use pagelab_kernel::speculative_table::SpeculativeTable;
 
 impl Hardware {
     /// Walks while the speculative table of layer `machine` is looked up, and counts the walk and the speculation.
@@ -96,6 +96,6 @@ impl Hardware {
     }
 }
 
-fn table_of(layers: &mut [Layer], machine: LayerId) -> &mut SpeculativeTable {
-    layers[machine].mechanisms.speculative_table.as_mut().expect("it was set aside at boot")
+fn table_of(layers: &mut [Layer], machine: LayerId) -> &mut InvertedTable {
+    layers[machine].mechanisms.inverted_table.as_mut().expect("it was set aside at boot")
 }

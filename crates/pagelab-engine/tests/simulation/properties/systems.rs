@@ -158,6 +158,8 @@ pub const SYSTEMS: &[System] = &[
         &["machine.mmu_cache.unified.ways=4", "machine.mmu_cache.unified.level2_insertion=2"],
     ),
     ("radix-split-page-table-cache", &[]),
+    ("radix-compact", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-radix-compact-cold", &["system.layers.guest.page_table.line_entries=9"]),
     ("nested-radix-translation-path-cache-cold", &["machine.mmu_cache.translation_path.entries=2"]),
     ("nested-radix-shared-page-walk-cache-cold", &[]),
     ("radix-coalesced-mmu-cache", &[]),
@@ -170,6 +172,9 @@ pub const SYSTEMS: &[System] = &[
     ("radix", &["system.layers.native.contiguous_tables=16", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("nested-radix-linear-host-cold", &[]),
     ("nested-radix-shadow-cold", &[]),
+    ("nested-radix-inverted-shadow-cold", &["system.layers.host.inverted_shadow_bytes=8KiB"]),
+    ("nested-radix-inverted-shadow-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
+    ("nested-radix-inverted-shadow-cold", &["system.layers.guest.page_size=2M", "system.layers.host.page_size=2M"]),
     ("nested-radix-shadow-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
     ("nested-radix-shadow-cold", &["system.layers.guest.page_size=2M", "system.layers.host.page_size=2M"]),
     (

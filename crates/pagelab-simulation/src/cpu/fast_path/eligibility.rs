@@ -80,6 +80,8 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         fault_engine_for: _,
         direct_segment_bytes,
         speculative_table,
+        // Its guests have a host mode of their own.
+        inverted_shadow_bytes: _,
     } = layer;
     matches!(host_mode, HostMode::Nested) && direct_segment_bytes.is_none() && speculative_table.is_none()
 }

@@ -56,7 +56,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Listed<'a> {
         }
         let spared = self.upper.look_up(self.asid, va, &self.list);
         let refs = self.list.refs();
-        *cycles += spared.cycles;
+        *cycles += self.list.lead_cycles + spared.cycles;
         // References of one dependency step overlap: a step costs as much as its slowest reference.
         let (mut step, mut slowest) = (u8::MAX, Cycles::ZERO);
         for n in UnsparedRefs::new(refs.len(), spared.skip) {
