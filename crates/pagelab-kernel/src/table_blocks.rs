@@ -107,6 +107,11 @@ impl TableBlocks {
         Some(block.first + (region & self.mask()))
     }
 
+    /// Frames of the blocks that no table uses.
+    pub fn held_frames(&self) -> u64 {
+        self.blocks.values().map(|block| (1 << self.order) - u64::from(block.used.count_ones())).sum()
+    }
+
     fn mask(&self) -> u64 {
         (1 << self.order) - 1
     }

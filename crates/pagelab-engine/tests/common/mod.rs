@@ -19,6 +19,7 @@ use pagelab_engine::kernel::layer::Layer;
 use pagelab_engine::kernel::layer::words::WordOf;
 use pagelab_engine::kernel::locks::TaskId;
 use pagelab_engine::kernel::reclaim::Swap;
+use pagelab_engine::kernel::table_blocks::TableBlocks;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
@@ -421,6 +422,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let kernel = 2 + layer.data.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames();
         let engine = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames() + engine.table_frames());
         let reserved = engine
+            + layer.mechanisms.table_blocks.as_ref().map_or(0, TableBlocks::held_frames)
             + layer.mechanisms.placement.held_frames()
             + layer.mechanisms.placement.table_frames()
             + held
