@@ -7,6 +7,7 @@ import pytest
 
 import pagelab as package
 from pagelab_studies import (
+    hash_dont_cache_caches,
     hash_dont_cache_variants,
     mfoe,
     mfoe_averages,
@@ -162,6 +163,81 @@ def test_studies_can_be_planned() -> None:
         empty = module.REPRODUCTION.evaluate(study.Measurements([]))
         assert not empty.comparisons
         assert "sections wait for others" in empty.incomplete[0]
+
+
+CACHES = study.Reproduction(
+    name="caches",
+    title="MMU caches",
+    paper="",
+    machine="sandybridge-e5-2420",
+    runs=lambda: list(hash_dont_cache_caches.runs()),
+    evaluate=hash_dont_cache_variants.evaluate,
+    cost=hash_dont_cache_variants.cost,
+)
+SECTIONS = (
+    hash_dont_cache_caches.kinds_gain_alike,
+    hash_dont_cache_caches.nested_walk_cache,
+    hash_dont_cache_caches.references_in_total,
+)
+
+
+def _of_caches(measured: study.Measurements) -> study.Findings:
+    findings = study.Findings()
+    for section in SECTIONS:
+        section(measured, findings)
+    return findings
+
+
+def _cycles(cycles: int) -> dict[str, int]:
+    """A window of 1000 accesses that takes so many cycles, with 100 walks."""
+    refs = {"cache.refs.data": 1000, "cache.refs.walk": cycles // 10}
+    classes = {"cycles.base": 500, "cycles.data_stall": 0, "cycles.translation": cycles - 500}
+    return {"accesses": 1000, "walk.count": 100, "walk.refs": 200, **classes, **refs}
+
+
+@pytest.mark.parametrize(
+    ("worst", "both", "chained", "verdicts"),
+    [
+        # Gains of 41 and 50 %; 2000 cycles by 1600 are 25 %; 1100 references by 1200.
+        (1180, 1600, 2000, (True, True, True)),
+        # 30 % is less than four fifths of 50; 2000 by 1900 are 5 %; 1100 by 1400 are a fifth and more.
+        (1400, 1900, 4000, (False, False, False)),
+    ],
+)
+def test_claims_on_mmu_caches_follow_the_figures(
+    worst: int, both: int, chained: int, verdicts: tuple[bool, bool, bool]
+) -> None:
+    cycles = dict.fromkeys(hash_dont_cache_caches.KINDS, 1000) | {"none": 2000, "unified translation": worst}
+    cycles |= {f"nested, {hash_dont_cache_caches.GUEST_ONLY}": 2000, f"nested, {hash_dont_cache_caches.BOTH}": both}
+    cycles |= {"radix table": 1000, "chained table": chained}
+    made = [_made(run, _cycles(cycles[run.system])) for run in hash_dont_cache_caches.runs()]
+    findings = _of_caches(study.Measurements(made))
+    alike, nested, total = verdicts
+    expected = {"all kinds": alike, "a page walk": nested, "radix tables": total}
+    for claim in findings.claims:
+        assert claim.holds is next(holds for text, holds in expected.items() if claim.text.startswith(text)), claim
+    assert len(findings.claims) == 3 + 3 + 1
+
+
+def test_mmu_caches_are_compared_by_short_runs() -> None:
+    # Random pages of 64 MiB: more than the TLBs hold.
+    spec = "random:size=64MiB,accesses={accesses},init=pages"
+    short = [
+        replace(
+            run, spec=spec, accesses=40_000, least_accesses=40_000, warm_up=20_000 + 16_384, settling_accesses=20_000
+        )
+        for run in hash_dont_cache_caches.runs()
+        if run.workload == hash_dont_cache_caches.PROGRAMS[0].name
+    ]
+    measured = study.measure(replace(CACHES, runs=lambda: short), 1, lambda _: True, study.Watch())
+    walks = {one.run.system: one.per_walk("walk.refs") for one in measured.all()}
+    assert walks["none"] == 4
+    for kind in hash_dont_cache_caches.KINDS.keys() - {"none"}:
+        # 33 leaf tables and 24 entries: a part of the entries of level 2, and all above it.
+        assert 1 <= walks[kind] < 2.5, kind
+    guest_only, both = (walks[f"nested, {kind}"] for kind in hash_dont_cache_caches.NESTED_WALK_CACHE)
+    assert both < guest_only <= 24
+    assert walks["chained table"] >= 1
 
 
 def test_five_levels_cost_a_level_more() -> None:

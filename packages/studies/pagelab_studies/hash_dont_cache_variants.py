@@ -1,13 +1,15 @@
 """Questions of "Hash, Don't Cache (the Page Table)" beside its figures.
 
 Controls that hardly miss the TLB (§5.2), the optimisations of §4.3 on further programs, the linear model of run time
-(§5.1) beside two cores, TLB misses of the kernel (§5.1), and what ended processes leave behind in a table (§5.4).
+(§5.1) beside two cores, TLB misses of the kernel (§5.1), what ended processes leave behind in a table (§5.4), and what
+other papers say of MMU caches (`hash_dont_cache_caches`).
 Workloads and tables are those of `hash_dont_cache_runs`.
 """
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 
+from pagelab_studies import hash_dont_cache_caches as caches
 from pagelab_studies.hash_dont_cache_runs import (
     BARE,
     CACTUS,
@@ -72,7 +74,8 @@ def cost(run: Run) -> Cost:
         return Cost(600, 3000)
     if run.workload in COSTS:
         factor = 3 if run.label == "overlapping" else 1
-        (window, warm_up) = (costs[0] for costs in COSTS[run.workload])
+        kind = 2 if run.system.startswith("nested") else 0
+        (window, warm_up) = (costs[kind] for costs in COSTS[run.workload])
         return Cost(factor * window, warm_up if run.warm_up else 0)
     return Cost(60, 2000 if run.warm_up else 0)
 
@@ -97,6 +100,7 @@ def _runs() -> Iterator[Run]:
     for design in _EXIT_SYSTEMS:
         for seed in SEEDS:
             yield _exits(design, seed)
+    yield from caches.runs()
 
 
 def _whole(workload: Workload, system: str) -> Run:
@@ -124,7 +128,8 @@ def _exits(design: str, seed: int) -> Run:
 
 def evaluate(measured: Measurements) -> Findings:
     """What the runs say."""
-    return by_sections(measured, (_controls, _optimisations, _linear_model, _kernel_misses, _deleted))
+    of_caches = (caches.kinds_gain_alike, caches.nested_walk_cache, caches.references_in_total)
+    return by_sections(measured, (_controls, _optimisations, _linear_model, _kernel_misses, _deleted, *of_caches))
 
 
 def _change(before: Measurement, after: Measurement) -> Interval:
