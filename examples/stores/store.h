@@ -9,6 +9,9 @@
 struct store_options {
    const char *path;
    uint64_t map_bytes; /* how large the mapping, and so the store, may become */
+   uint64_t write_buffer; /* bytes of RocksDB's memory for writes, and of a table; 0: RocksDB's own default */
+   uint64_t filter_bits;  /* per key of RocksDB's filters; 0: none, its own default */
+   bool one_level;     /* RocksDB merges what was loaded into one level */
    bool create;        /* a new store; an old one of this name is an error */
    bool writes;        /* whether it is opened for writing */
    bool read_ahead;    /* whether the kernel reads more than the page that is missing */
@@ -33,7 +36,7 @@ struct store {
    void (*close)(void);
 };
 
-extern const struct store lmdb_store, sqlite_store;
+extern const struct store lmdb_store, sqlite_store, rocksdb_store;
 
 /* Ends the program with a message and status 1. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

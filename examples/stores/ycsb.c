@@ -30,7 +30,13 @@ enum request { READ, UPDATE, INSERT, SCAN, MODIFY, REQUESTS };
 
 static const char *const REQUEST_NAMES[REQUESTS] = {"reads", "updates", "inserts", "scans", "read_modify_writes"};
 static const char *const DISTRIBUTIONS[] = {"", "uniform", "zipf", "latest"};
+#ifdef WITH_ROCKSDB
+#define NAMES "lmdb|sqlite|rocksdb"
+static const struct store *const STORES[] = {&lmdb_store, &sqlite_store, &rocksdb_store};
+#else
+#define NAMES "lmdb|sqlite"
 static const struct store *const STORES[] = {&lmdb_store, &sqlite_store};
+#endif
 
 /* Of a hundred requests, how many are of each kind. */
 static const struct mix {
@@ -69,9 +75,10 @@ static _Noreturn void refuse(const char *format, ...)
    va_start(arguments, format);
    vfprintf(stderr, format, arguments);
    va_end(arguments);
-   fputs("\nusage: ycsb lmdb|sqlite load FILE [--records N] [--size BYTES] [--map BYTES] [--seed N]\n"
-         "       ycsb lmdb|sqlite run FILE [--mix a|b|c|d|e|f] [--distribution uniform|zipf|latest]\n"
-         "            [--operations N] [--seed N] [--map BYTES] [--read-ahead] [--write-map]\n",
+   fputs("\nusage: ycsb " NAMES " load FILE [--records N] [--size BYTES] [--map BYTES] [--seed N]\n"
+         "       ycsb " NAMES " run FILE [--mix a|b|c|d|e|f] [--distribution uniform|zipf|latest]\n"
+         "            [--operations N] [--seed N] [--map BYTES] [--read-ahead] [--write-map]\n"
+         "       RocksDB takes [--write-buffer BYTES] [--filter-bits N] for both, and [--one-level] to load\n",
          stderr);
    exit(2);
 }
@@ -298,9 +305,11 @@ static enum distribution distribution_of(const char *text)
 
 static void read_options(int argc, char **argv, bool loads)
 {
-   enum { RECORDS = 1, SIZE, MAP, MIX, DISTRIBUTION, OPERATIONS, SEED, READ_AHEAD, WRITE_MAP };
+   enum { RECORDS = 1, SIZE, ONE_LEVEL, WRITE_BUFFER, FILTER_BITS, MAP, MIX, DISTRIBUTION, OPERATIONS, SEED, READ_AHEAD, WRITE_MAP };
    static const struct option known[] = {
       {"records", required_argument, NULL, RECORDS},       {"size", required_argument, NULL, SIZE},
+      {"one-level", no_argument, NULL, ONE_LEVEL},
+      {"write-buffer", required_argument, NULL, WRITE_BUFFER}, {"filter-bits", required_argument, NULL, FILTER_BITS},
       {"map", required_argument, NULL, MAP},               {"mix", required_argument, NULL, MIX},
       {"distribution", required_argument, NULL, DISTRIBUTION}, {"operations", required_argument, NULL, OPERATIONS},
       {"seed", required_argument, NULL, SEED},             {"read-ahead", no_argument, NULL, READ_AHEAD},
@@ -311,11 +320,14 @@ static void read_options(int argc, char **argv, bool loads)
    while ((option = getopt_long(argc, argv, "+", known, NULL)) != -1) {
       if (option == '?')
          refuse("'%s' is no option, or lacks its value", argv[optind - 1]);
-      if (loads ? option >= MIX && option != SEED : option <= SIZE)
+      if (loads ? option >= MIX && option != SEED : option <= ONE_LEVEL)
          refuse("--%s does not go with %s", known[option - 1].name, loads ? "load" : "run");
       switch (option) {
       case RECORDS: records = number("records", optarg, 1, 1ull << 40); break;
       case SIZE: value_bytes = number("size", optarg, 1, MOST_VALUE); break;
+      case ONE_LEVEL: options.one_level = true; break;
+      case WRITE_BUFFER: options.write_buffer = number("write-buffer", optarg, 64 << 10, 1 << 30); break;
+      case FILTER_BITS: options.filter_bits = number("filter-bits", optarg, 0, 64); break;
       case MAP: options.map_bytes = number("map", optarg, 1 << 20, 1ull << 46); break;
       case OPERATIONS: operations = number("operations", optarg, 0, 1ull << 40); break;
       case SEED: seed = number("seed", optarg, 0, (1 << 24) - 1); break;
@@ -342,7 +354,7 @@ int main(int argc, char **argv)
       if (strcmp(argv[1], STORES[i]->name) == 0)
          store = STORES[i];
    if (!store)
-      refuse("'%s' is no store that is known; give lmdb or sqlite", argv[1]);
+      refuse("'%s' is no store that is known; give one of " NAMES, argv[1]);
    loads = strcmp(argv[2], "load") == 0;
    if (!loads && strcmp(argv[2], "run") != 0)
       refuse("'%s' is nothing that can be done; give load or run", argv[2]);

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,7 +21,11 @@ def missing_for_stores() -> str:
     """What building the driver needs and is not here, by Debian's packages; empty if nothing is missing."""
     if not shutil.which("cc"):
         return "gcc"
-    packages = {"liblmdb-dev": ("lmdb.h", "-llmdb"), "libsqlite3-dev": ("sqlite3.h", "-lsqlite3")}
+    return missing_packages({"liblmdb-dev": ("lmdb.h", "-llmdb"), "libsqlite3-dev": ("sqlite3.h", "-lsqlite3")})
+
+
+def missing_packages(packages: Mapping[str, tuple[str, str]]) -> str:
+    """Those whose header or library is not here."""
     with tempfile.TemporaryDirectory() as folder:
         return ", ".join(
             package
@@ -146,7 +151,7 @@ def test_bad_arguments_are_named(ycsb: Path, loaded: dict[str, Path]) -> None:
     store = str(loaded["lmdb"])
     for arguments, words in (
         ([], "a store, load or run, and a file are needed"),
-        (["rocksdb", "run", store], "'rocksdb' is no store that is known; give lmdb or sqlite"),
+        (["rocksdb", "run", store], "'rocksdb' is no store that is known; give one of lmdb|sqlite"),
         (["lmdb", "fill", store], "'fill' is nothing that can be done; give load or run"),
         (["lmdb", "run", store, "--mix", "g"], "--mix is 'g'; it must be a, b, c, d, e or f"),
         (["lmdb", "run", store, "--distribution", "normal"], "it must be uniform, zipf or latest"),

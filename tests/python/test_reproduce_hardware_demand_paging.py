@@ -10,6 +10,7 @@ from conftest import ROOT
 import pagelab
 from pagelab.results.headline import user_cycles
 from pagelab_studies import hardware_demand_paging as paper
+from pagelab_studies import hardware_demand_paging_lsm as lsm
 from pagelab_studies import hardware_demand_paging_runs as planned
 from pagelab_studies import study
 
@@ -148,13 +149,14 @@ def test_stages_and_steps_are_all_there_are(misses: study.Measurements) -> None:
 
 def _faked(misses: study.Measurements) -> study.Measurements:
     """All runs, with what a single miss counted. The unit is twice as fast, but slower where 16 threads read at a
-    quarter of the costs; the program's data wait less."""
+    quarter of the costs, and less so for the log-structured store; the program's data wait less."""
     made = []
     for run in RUNS:
         word = "quarter" if run.label.startswith("quarter") else "measured"
         stats = dict(misses[planned.MISSES, run.system, f"{word}, one thread"].stats)
         slow = run.label == "quarter, 16 threads"
-        stats["elapsed_cycles"] = 1_000_000 if run.system == "kernel" else 1_400_000 if slow else 500_000
+        unit = 1_400_000 if slow else 800_000 if run.workload == planned.LSM else 500_000
+        stats["elapsed_cycles"] = 1_000_000 if run.system == "kernel" else unit
         stats["reclaim.files.dropped"] = 7
         stats["cycles.data_stall"] = 10**9 if run.system == "kernel" else 9 * 10**8
         # The unit's walks all end in a miss; a part without a completed walk would decide nothing.
@@ -168,10 +170,10 @@ def _faked(misses: study.Measurements) -> study.Measurements:
 def test_each_number_of_threads_has_a_verdict_of_its_own(misses: study.Measurements) -> None:
     findings = paper.evaluate(_faked(misses))
     assert not findings.incomplete
-    reads = [claim for claim in findings.claims if "random reads" in claim.text]
+    reads = [claim for claim in findings.claims if "random reads per second" in claim.text]
     verdicts = {int(claim.text.split("(")[1].split()[0]): claim.holds for claim in reads}
     assert verdicts == {threads: None if threads == 16 else True for threads in planned.CPUS}
-    others = {claim.text: claim.holds for claim in findings.claims if "random reads" not in claim.text}
+    others = {claim.text: claim.holds for claim in findings.claims if claim not in reads}
     assert others == dict.fromkeys(others, True)
     fewer = next(row for row in findings.comparisons if "refills" in row.quantity)
     assert fewer.ours == 75
@@ -183,3 +185,42 @@ def test_each_number_of_threads_has_a_verdict_of_its_own(misses: study.Measureme
     assert by_drive.values[planned.DRIVES[1], "YCSB-C does more"] == 100
     reclaim = next(series for series in findings.series if series.figure == "Reclaim")
     assert reclaim.values["random reads, 4 threads", "unit: dropped"] == 7
+
+
+def _timed(cycles: Mapping[tuple[str, str], int]) -> study.Measurements:
+    """All runs of stores and of random reads by one thread, with so many cycles by workload and system."""
+    wanted = [run for run in RUNS if run.label.startswith(tuple(planned.FACTORS))]
+    wanted = [run for run in wanted if run.workload in (planned.LSM, planned.STORE, planned.READS)]
+    return study.Measurements(
+        study.Measurement(run, 1000, stats, (stats, stats))
+        for run in wanted
+        for stats in ({"elapsed_cycles": cycles[run.workload, run.system], "walk.count": 1},)
+    )
+
+
+def test_a_log_structured_store_is_judged_by_threads_and_beside_the_others() -> None:
+    cycles = {(name, "kernel"): 1500 for name in (planned.LSM, planned.STORE, planned.READS)}
+    cycles |= {(planned.LSM, "unit"): 1200, (planned.STORE, "unit"): 1000, (planned.READS, "unit"): 1000}
+    findings = study.Findings()
+    lsm.section(_timed(cycles), findings)
+    assert [(row.item, row.ours) for row in findings.comparisons] == [("YCSB-C, LSM tree", 25.0)]
+    both = findings.series[0].values
+    assert both["YCSB-C: zipf, 100:0", "LSM tree"] == 25.0
+    assert both["YCSB-C: zipf, 100:0", "B+tree"] == 50.0
+    assert [claim.holds for claim in findings.claims] == [True] * (len(planned.LSM_THREADS) + 1)
+    slower = study.Findings()
+    lsm.section(_timed(cycles | {(planned.LSM, "unit"): 1600, (planned.READS, "unit"): 1600}), slower)
+    assert [claim.holds for claim in slower.claims] == [False] * len(slower.claims)
+    assert {len(series.values) for series in findings.series} == {2 * len(planned.STORES), len(planned.LSM_THREADS) + 1}
+
+
+def test_a_log_structured_store_executes_as_many_instructions_as_rocksdb() -> None:
+    for run in RUNS:
+        if run.workload == planned.LSM and run.label.startswith("measured, mix"):
+            mix = run.label.split()[2].rstrip(",")
+            instructions, accesses = planned.PER_OPERATION[mix]
+            assert f",gap={instructions / accesses:.0f}," in run.spec
+            assert ("bloom=10" in run.spec) == run.label.endswith("filters")
+    spec = "lsm:records=65536,memtable=64MiB,table=64MiB,bloom=0,level0=0,mix=c,operations=2000"
+    stats = pagelab.run(spec, "radix").systems[0].stats
+    assert stats["accesses"] / 2000 == pytest.approx(planned.PER_OPERATION["c"][1], rel=0.01)

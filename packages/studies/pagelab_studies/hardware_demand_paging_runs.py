@@ -25,7 +25,7 @@ FACTORS = {"quarter": 0.25, "measured": 1.0}
 """Of those costs; the first word of a run's label. They were measured on a virtual machine, whose exits to its host
 make them more than those of a machine of its own: so the band goes down from them."""
 SYSTEMS = {"kernel": "osdp@linux-4.9", "unit": "hwdp@linux-4.9"}
-MISSES, READS, STORE = "single misses", "random reads", "B+tree"
+MISSES, READS, STORE, LSM = "single misses", "random reads", "B+tree", "LSM tree"
 DRIVE = "z-ssd-sz985"
 """The slides' drive, which both presets have."""
 DRIVES = (DRIVE, "tlc-flash", "cxl-memory")
@@ -48,6 +48,28 @@ KPOOLD_MIXES = ("a", "b", "c", "d", "e", "f")
 READ_MEMORY, READ_SIZE = "machine.memory_bytes=512MiB", 1 << 30
 STORE_MEMORY, STORE_RECORDS = "machine.memory_bytes=256MiB", 400_000
 """A leaf of 4 KiB has three records: 521 MiB."""
+LSM_THREADS = (1, 4, 8)
+LSM_RECORDS, LSM_VALUE = 466_000, 1000
+"""With the copies in upper levels twice the memory, like the slides' 64 and 32 GB at 1/128 of the size."""
+DBBENCH_VALUE = 100
+"""db_bench's `value_size`; as many bytes altogether"""
+LSM_SIZES = "memtable=1MiB,table=1MiB,bloom=0,level0=2"
+"""RocksDB's defaults: no filters; levels 4, 40 and 400 times as large as a table, of which four in level 0 start a
+compaction; blocks of 4 KiB with 16 records per restart point. A table and the memory for writes have 64 MiB by default,
+and are smaller here, like the data, so that there are as many levels. The block cache, 8 MiB by default, stays empty:
+mapped blocks do not enter it."""
+PER_OPERATION = {
+    "a": (26_028, 96.3),
+    "b": (20_223, 57.8),
+    "c": (16_388, 50.8),
+    "d": (18_318, 55.1),
+    "e": (255_892, 915.1),
+    "f": (34_841, 128.2),
+    "uniform": (18_088, 44.4),
+}
+"""Instructions of an operation of RocksDB 7.8.3 (Debian 12) and accesses of one of the workload, with all records in
+one level: 65,536, and 600,000 of db_bench. RocksDB's are recorded: operations of `examples/stores` and db_bench
+(`readrandom`), less those of a run without any. `gap` is the quotient: an access stands for so many instructions."""
 MISS_ACCESSES = 1 << 17
 READ_ACCESSES = {1: 3 << 20, 4: 3 << 20, 8: 3 << 20, 14: 8 << 20, 16: 8 << 20}
 """By threads: many wait for each other now and then, so that short windows differ."""
@@ -63,7 +85,7 @@ QUEUES = (64, 128, 256, 512)
 """Free pages that the unit's queue holds, besides the preset's."""
 NO_KPOOLD = "system.layers.native.fault_engine.kpoold_cycles=0"
 # Nanoseconds of an access. Scans compute more between theirs, and many threads make the engine change between them.
-_COSTS = {MISSES: 10_000.0, READS: 330.0, STORE: 175.0}
+_COSTS = {MISSES: 10_000.0, READS: 330.0, STORE: 175.0, LSM: 250.0}
 _MORE = {"mix e": 215.0, "4 threads": 400.0, "8 threads": 500.0, "14 threads": 650.0, "16 threads": 680.0}
 
 
@@ -104,7 +126,7 @@ def check(measurement: Measurement) -> None:
 
 def runs() -> list[Run]:
     """All runs."""
-    return [*_misses(), *_reads(), *_stores(), *_refills()]
+    return [*_misses(), *_reads(), *_stores(), *_refills(), *_lsm()]
 
 
 def of_drive(label: str, drive: str) -> str:
@@ -174,6 +196,38 @@ def _stores() -> Iterable[Run]:
         yield from _both(_store("c", _storage(drive), of_drive("mix c", drive)))
     for ratio in RATIOS[1:]:
         yield from _both(_store("c", (), of_ratio("mix c", ratio), ratio))
+
+
+def of_threads(label: str, threads: int) -> str:
+    """The label of a run with several threads; one is not mentioned."""
+    return label if threads == 1 else f"{label}, {threads} threads"
+
+
+def gap(mix: str) -> int:
+    """Instructions per access of the log-structured store."""
+    instructions, accesses = PER_OPERATION[mix]
+    return round(instructions / accesses)
+
+
+def _lsm_run(mix: str, threads: int = 1, filters: bool = False) -> Run:
+    what, value = f"mix={mix}", LSM_VALUE
+    if mix == "uniform":
+        what, value = "mix=c,distribution=uniform", DBBENCH_VALUE
+    # A record has 36 bytes besides its value.
+    records = LSM_RECORDS * (LSM_VALUE + 36) // (value + 36)
+    sizes = LSM_SIZES.replace("bloom=0", "bloom=10") if filters else LSM_SIZES
+    spec = f"lsm:records={records},value={value},{sizes},{what},gap={gap(mix)},threads={threads}"
+    label = of_threads(f"mix {mix}", threads) + (", filters" if filters else "")
+    spec += f",accesses={{total}}@{CPUS[threads]}"
+    return _warm(Run(LSM, spec, "", "", STORE_ACCESSES, STORE_WARM_UP, (STORE_MEMORY, ALONE), label))
+
+
+def _lsm() -> Iterable[Run]:
+    for mix in STORES:
+        yield from _both(_lsm_run(mix))
+    for threads in LSM_THREADS[1:]:
+        yield from _both(_lsm_run("c", threads))
+    yield from _both(_lsm_run("c", filters=True))
 
 
 def _refills() -> Iterable[Run]:
