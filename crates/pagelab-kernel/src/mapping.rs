@@ -14,6 +14,7 @@ use crate::direct_segment::taken_by;
 use crate::effects::Effects;
 use crate::entry_word::EntryWord;
 use crate::fault::Ahead;
+use crate::fault_engine::kernel_side::FilledEntries;
 use crate::invalidation::Invalidation;
 use crate::layer::Layer;
 use crate::layer::engine::ArmingMode;
@@ -28,6 +29,8 @@ use pagelab_base::page_fault::Intent;
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{PteFlags, Removed};
 use pagelab_trace::{EventKind, MapFlags, Protection};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Consequences of a mapping call.
 #[derive(Clone, Debug, Default)]
@@ -124,7 +127,7 @@ impl Os {
         }
         if let VmaChange::Mapped { range, .. } | VmaChange::Recorded { range } = change {
             self.layers[space.layer].lay_out(space.index, range)?;
-            self.note_sharing(space, range)?;
+            self.note_sharing(space, range, false)?;
         }
         let layer = &mut self.layers[space.layer];
         if let Some(range) = taken_by(&change)
@@ -235,12 +238,13 @@ impl Os {
             ArmingMode::Nothing => {}
             ArmingMode::Thread => effects.wake(space.layer, Need::Arming),
             ArmingMode::Filled(cycles) => self.mapping.fill_cycles += cycles,
+            ArmingMode::FilledParts(each, parts) => self.fills.push(FilledEntries { space, each, parts }),
         }
     }
 
     /// Handles a new mapping of a file that may have other mappings.
-    fn note_sharing(&mut self, space: SpaceId, range: VaRange) -> Result<(), EngineError> {
-        let (accounted, taken_back) = self.layers[space.layer].note_sharing(space.index, range)?;
+    fn note_sharing(&mut self, space: SpaceId, range: VaRange, by_fork: bool) -> Result<(), EngineError> {
+        let (accounted, taken_back) = self.layers[space.layer].note_sharing(space.index, range, by_fork)?;
         self.mapping.pages_accounted += accounted;
         self.mapping.fill_cycles += taken_back;
         Ok(())
@@ -292,6 +296,7 @@ impl Os {
         let vmas = &layer.spaces[space.index].vmas;
         let in_memory = |vma: &&Vma| vma.is_of_memory_file() || vma.is_shared_anonymous();
         let in_memory: Vec<Vma> = vmas.iter().filter(in_memory).cloned().collect();
+        let files: BTreeSet<Arc<str>> = vmas.iter().filter_map(|vma| vma.file.clone()).collect();
         layer.spaces[space.index].vmas.clear();
         layer.spaces[space.index].misses.clear();
         let (placement, mut memory) = layer.placing(context);
@@ -306,6 +311,12 @@ impl Os {
         layer.prune(context, space.index, everything.start, everything.end, InvalidationCause::Exit);
         in_memory.iter().for_each(|vma| layer.release_memory_pages(context, vma));
         self.mapping.pages_unmapped += pages;
+        for (index, range) in layer.resume_service(&files) {
+            let (space, mut effects) = (SpaceId { layer: space.layer, index }, Effects::default());
+            let context = self.layers[space.layer].context(cpu, index);
+            self.request_arming(&mut effects, context, space, range);
+            assert!(effects.wakeups.is_empty(), "the engine of files fills at once");
+        }
         Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
     }
 
@@ -333,7 +344,7 @@ impl Os {
         let files: Vec<VaRange> = vmas.iter().filter(|vma| vma.file.is_some()).map(Vma::range).collect();
         layer.spaces[child.index].vmas = vmas;
         layer.inherit_engine(parent.index, child.index);
-        files.into_iter().try_for_each(|range| self.note_sharing(child, range))?;
+        files.into_iter().try_for_each(|range| self.note_sharing(child, range, true))?;
         Ok(gone)
     }
 

@@ -5,7 +5,7 @@ use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::fault::latencies::FaultLatencies;
 use crate::fault::stage::{FaultCounters, Stage};
-use crate::fault_engine::kernel_side::{EngineScope, EngineState};
+use crate::fault_engine::kernel_side::{EngineScope, EngineState, FilledEntries};
 use crate::frames::frame_alloc::NodeConfig;
 use crate::frames::page_use::FilePage;
 use crate::frames::supply::FrameAllocatorConfig;
@@ -45,6 +45,8 @@ pub struct Os {
     pub fault_latencies: FaultLatencies,
     /// Counters of the mapping calls of all programs.
     pub mapping: MappingCounters,
+    /// Mapping calls that have written entries for a fault engine and are not charged for it yet.
+    pub fills: Vec<FilledEntries>,
     /// Bytes of shared anonymous memory mapped so far; the next mapping is a new object.
     pub shared_bytes: u64,
     asids: AsidAllocator,
@@ -64,6 +66,7 @@ impl Os {
             faults: vec![FaultCounters::default(); config.system.layers.len()],
             fault_latencies: FaultLatencies::default(),
             mapping: MappingCounters::default(),
+            fills: Vec::new(),
             shared_bytes: 0,
             asids: AsidAllocator::default(),
             cores: Vec::new(),

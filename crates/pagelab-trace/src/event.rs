@@ -55,6 +55,9 @@ impl MapFlags {
     pub const POPULATE: u32 = 0x8000;
     /// Backed by reserved huge pages.
     pub const HUGETLB: u32 = 0x40000;
+    /// Not a bit of mmap(2), which ignores it. The program asks for a mapping of a file that a storage management unit
+    /// serves (fast mmap).
+    pub const FAST: u32 = 1 << 22;
     /// Not a bit of mmap(2). The file exists in memory only (tmpfs, `memfd_create`, System V), so a hole of it has no
     /// page. [`EventKind::FileData`] says where it has pages.
     pub const MEMORY_FILE: u32 = 1 << 24;

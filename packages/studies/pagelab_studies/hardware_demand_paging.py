@@ -267,8 +267,48 @@ def _section_drives(measured: Measurements, findings: Findings) -> None:
                     measured[MISSES, system, of_drive(f"{word}, one thread", drive)]
                 )
             )
+    _shift(measured, findings)
     findings.series.append(Series.within("Drives", "What the unit gains, by drive", "%", cells))
     findings.series.append(Series.within("Drives", "Time of a page miss, by drive", "µs", times))
+
+
+PARTS = {
+    "exception and look-up": ("entry", "lookup", "walk"),
+    "free page": ("allocation", "zeroing"),
+    "request": ("submit",),
+    "completion": ("completion",),
+    "wake-up": ("wakeup",),
+    "metadata": ("charge", "rmap", "lru"),
+    "entry and return": ("install", "return"),
+}
+"""The kernel's part of a miss, in the order of its stages."""
+
+
+def _shift(measured: Measurements, findings: Findings) -> None:
+    """How the bottleneck moves from the drive to the kernel: shares of a miss by stage, for each drive."""
+    cells: dict[tuple[str, str], float] = {}
+    kernels: dict[str, float] = {}
+    for drive in DRIVES:
+        run = measured[MISSES, "kernel", of_drive("measured, one thread", drive)]
+        faults, whole = run.stats["fault.major.count"], _kernel_miss(run)
+        for part, stages in PARTS.items():
+            cycles = sum(run.stats[f"fault.stage.{stage}.cycles"] for stage in stages)
+            cells[drive, part] = 100 * _microseconds(cycles / faults) / whole
+        kernels[drive] = sum(cells[drive, part] for part in PARTS)
+        # The drive, and what its wait does not hide of a switch to another task.
+        cells[drive, "drive"] = 100 - kernels[drive]
+    title = "Shares of a page miss by the kernel, by stage"
+    findings.series.append(Series.from_values("Bottleneck shift", title, "%", cells))
+    slow, middle, fast = "tlc-flash", DRIVE, "cxl-memory"
+    findings.claims.append(
+        Claim(
+            "Bottleneck shift",
+            "the faster the device, the larger the kernel's share of a page miss",
+            kernels[slow] < kernels[middle] < kernels[fast],
+            ", ".join(f"{kernels[drive]:.0f} % with {drive}" for drive in (slow, middle, fast)),
+            _COSTS,
+        )
+    )
 
 
 def _section_ratios(measured: Measurements, findings: Findings) -> None:

@@ -352,15 +352,17 @@ def _engines(names: Sequence[str]) -> Iterator[Section]:
         mapped = [f"{prefix}{name}" for name in ("mapped", "hits", "huge.hits")]
         left = [f"{prefix}{name}" for name in ("empty", "misses", "huge.misses", "failed", "gone", "raced")]
         accounted = ("kpted.pages", "accounted", "huge.accounted", "accounted_by_calls", "huge.accounted_by_calls")
-        cycles = [f"{prefix}{name}" for name in ("latency.cycles", "mapped.cycles")]
+        # What a unit, a walker or a call ahead of an access takes.
+        took = [f"{prefix}{name}" for name in ("latency", "mapped", "ahead.mapped")]
+        cycles = [f"{name}.cycles" for name in took]
         yield Section(
             "Fault engine" if len(layers) == 1 else f"Fault engine, {layer}",
             [
                 Row("pages mapped", _sum_of(mapped), short, ratio=True),
                 Row("  cycles each", _mean(cycles, mapped), _decimal, ratio=True),
-                Row("  50 % at most", _sum_of([f"{prefix}latency.p50", f"{prefix}mapped.p50"]), short),
-                _count("  95 % at most", f"{prefix}mapped.p95"),
-                Row("  99 % at most", _sum_of([f"{prefix}latency.p99", f"{prefix}mapped.p99"]), short),
+                Row("  50 % at most", _sum_of([f"{name}.p50" for name in took]), short),
+                Row("  95 % at most", _sum_of([f"{name}.p95" for name in took[1:]]), short),
+                Row("  99 % at most", _sum_of([f"{name}.p99" for name in took]), short),
                 _count("  waited for a register", f"{prefix}full"),
                 _count("joined another miss", f"{prefix}joined"),
                 Row("left to the kernel", _sum_of(left), short, ratio=True),

@@ -105,7 +105,7 @@ presets! {
         "radix-split-page-table-cache", "radix-translation-path-cache", "radix-coalesced-mmu-cache", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
         "hashed-open-2m", "hashed-compact-thp", "hashed-chained-thp", "hashed-chained-software", "elastic-cuckoo", "elastic-cuckoo-thp", "flattened", "radix-compact", "hashed-power", "direct-segment", "radix-ptemagnet", "radix-mthp32k",
         "radix-eager", "radix-ca-paging", "radix-ptemagnet-traced", "mfoe", "mfoe-software", "mfoe-software-traced",
-        "mfoe-thp", "osdp", "hwdp";
+        "mfoe-call", "mfoe-thp", "osdp", "hwdp";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
         "linux-6.12-traced";
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";

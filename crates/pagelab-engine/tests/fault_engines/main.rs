@@ -4,6 +4,7 @@
 mod common;
 
 mod mfoe;
+mod mfoe_ahead;
 mod mfoe_calls;
 mod mfoe_huge;
 mod mfoe_interleavings;

@@ -450,3 +450,38 @@ fn the_kernel_handles_a_process_beyond_its_share_of_memory() {
     let within = run_workload(&mfoe(&[("period_cycles", 500_000)], &set), program);
     assert_eq!(stat(&within, "stopped"), 0);
 }
+
+/// Section 4.5: each CPU takes frames from its own table, and is starved or not by itself.
+#[test]
+fn hits_and_misses_are_counted_by_cpu() {
+    let program = |pages: u64| {
+        let mut script = armed_script(64);
+        (0..pages).for_each(|page| script.store(0, BASE + page * PAGE));
+        script.finish()
+    };
+    let config = mfoe(&[("entries", 16), ("period_cycles", 1 << 40)], &["machine.cores=2"]);
+    let (_, stats) = run_all(&config, vec![(program(10), &[0]), (program(40), &[2])]);
+    let counts = |name: &str| (0..4).map(|cpu| stat(&stats, &format!("cpu.{cpu}.{name}"))).collect::<Vec<_>>();
+    assert_eq!((counts("hits"), counts("misses")), (vec![10, 0, 16, 0], vec![0, 0, 24, 0]));
+    assert_eq!((stat(&stats, "hits"), stat(&stats, "misses")), (26, 24));
+}
+
+/// Section 4.2: a frame of another node takes longer to reach, where nodes have latencies.
+#[test]
+fn a_remote_frame_costs_the_latency_of_its_node() {
+    const PAGES: u64 = 512;
+    let stalls = |numa: &str| {
+        let node = r#"{"size_bytes":"4GiB","latency_cycles":200,"remote_latency_cycles":500}"#;
+        let nodes = format!("machine.memory.nodes=[{node},{node}]");
+        let numa = format!("system.layers.native.fault_engine.numa={numa}");
+        let entries = "system.layers.native.fault_engine.entries=1024";
+        let set = ["machine.cores=4", "machine.threads_per_core=1", "engine.kernel_refs=off", &nodes, &numa, entries];
+        let mut script = armed_script(PAGES);
+        (0..PAGES).for_each(|page| script.store(0, BASE + page * PAGE));
+        // The engine's thread has a core of the first node to itself.
+        let (_, stats) = run(&mfoe(&[], &set), script.finish(), &[2]);
+        assert_eq!(stat(&stats, "hits"), PAGES);
+        stats.values["cycles.data_stall"]
+    };
+    assert_eq!(stalls("of-thread") - stalls("prefer-local"), PAGES * (500 - 200));
+}

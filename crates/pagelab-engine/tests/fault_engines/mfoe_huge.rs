@@ -323,3 +323,28 @@ fn khugepaged_puts_a_large_page_over_armed_entries() {
     assert_eq!(stats.values["khugepaged.collapsed"], 1);
     assert_eq!((mapped(&simulation, space, 1), armed(&simulation, space, BASE, HUGE)), ((1, 0), (0, 0)));
 }
+
+/// Section 4.9 with 4.5: tables of pages of 2 MiB adapt, and passes start early for them.
+#[test]
+fn tables_of_large_pages_adapt_and_pass_early() {
+    let ran = |parameters: &[(&str, &str)]| {
+        let all = [&[("huge_entries", "8")], parameters].concat();
+        let mut script = armed_script(64);
+        for page in 0..64 {
+            script.store(0, BASE + page * HUGE);
+            pause(&mut script, 500_000);
+        }
+        let (_, stats) = run(&mfoe(&all, &["machine.cores=2"]), script.finish(), &[0]);
+        let wanted = stats.values.get("layer.native.fault_engine.huge.wanted_frames").copied();
+        (stat(&stats, "huge.hits"), stat(&stats, "huge.misses"), wanted)
+    };
+    const ONCE: (&str, &str) = ("period_cycles", "1000000000000");
+    assert_eq!(ran(&[ONCE]), (8, 56, None), "the first filling");
+    assert_eq!(ran(&[ONCE, ("huge_least_entries", "2")]), (2, 62, Some(4 * 2)));
+    let (hits, misses, _) = ran(&[ONCE, ("huge_wake_below", "4")]);
+    assert_eq!((hits, misses), (64, 0), "each pass begins early enough");
+    // A table that was found empty gets twice as many frames, up to all; the others keep the least.
+    let (hits, misses, wanted) = ran(&[("period_cycles", "6000000"), ("huge_least_entries", "1")]);
+    assert_eq!((hits + misses, wanted), (64, Some(8 + 3)));
+    assert!(hits > 30, "{hits} hits");
+}

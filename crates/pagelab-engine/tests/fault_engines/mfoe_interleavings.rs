@@ -13,6 +13,7 @@ use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::fault_engine::kernel_side::{ArmingJob, EngineState, KernelSide};
+use pagelab_engine::fault_engine::mfoe::ahead::AheadCall;
 use pagelab_engine::fault_engine::mfoe::state::Mfoe;
 use pagelab_engine::kernel::context::KernelContext;
 use pagelab_engine::kernel::fault::stage::Stage;
@@ -42,6 +43,10 @@ enum Actor {
         page: u64,
         intent: Intent,
     },
+    /// A system call ahead of an access to the page.
+    Call {
+        page: u64,
+    },
     /// The background thread of a CPU's table.
     Refill {
         table: u32,
@@ -69,7 +74,7 @@ struct Counted {
     accounted_by_calls: u64,
 }
 
-use Actor::{Arm, Disarm, Exit, Refill, Touch, Unmap, UnmapElsewhere};
+use Actor::{Arm, Call, Disarm, Exit, Refill, Touch, Unmap, UnmapElsewhere};
 
 fn store(page: u64) -> Actor {
     Touch { page, intent: Intent::Store }
@@ -207,6 +212,10 @@ impl Race {
                 let va = VirtAddr(BASE + page * self.page + part);
                 return simulation.raise(cpu, &PageFault { space: self.space, va, intent, reached: None });
             }
+            Call { page } => {
+                let call = AheadCall::new(self.space, VirtAddr(BASE + page * self.page), cpu);
+                return simulation.scheduler.cpus[cpu].begin(Activity::Ahead(call));
+            }
             Refill { table } => self.refills[table as usize],
             Arm => self.arming,
             Disarm => {
@@ -255,7 +264,7 @@ impl explore::Race for Race {
             Unmap { page, pages } => Some(EventKind::Munmap { addr: BASE + page * self.page, len: pages * self.page }),
             UnmapElsewhere => Some(EventKind::Munmap { addr: BASE + (1 << 30), len: PAGE }),
             Exit => Some(EventKind::Exit { code: 0 }),
-            Touch { .. } | Refill { .. } | Arm | Disarm => None,
+            Touch { .. } | Call { .. } | Refill { .. } | Arm | Disarm => None,
         };
         if let Some(kind) = call {
             if !simulation.may_carry_out(cpu, self.space, &kind) {
@@ -296,7 +305,9 @@ impl explore::Race for Race {
                 | Activity::Sync(_)
                 | Activity::PageOut(_)
                 | Activity::ExitScan(_)
-                | Activity::EngineCall(_) => true,
+                | Activity::EngineCall(_)
+                | Activity::Ahead(_)
+                | Activity::Fill(_) => true,
             };
             if visible || simulation.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;
@@ -334,6 +345,31 @@ fn two_engines_on_a_page_map_it_once() {
             assert_eq!(now.hits - before.hits, 1, "who comes second takes no frame");
             assert!(now.raced - before.raced <= 1);
         });
+        assert!(count > 50, "{count} schedules");
+    }
+}
+
+/// Section 4.8: the call locks the page-table page, and the walker and handlers the entry.
+#[test]
+fn calls_engines_and_handlers_map_a_page_once() {
+    let call = Call { page: 5 };
+    for race in [&[call, call][..], &[call, store(5)], &[call, store(5), Refill { table: 0 }]] {
+        let count = explore(race, &|race| {
+            assert_eq!(race.mapped(), [0, 5]);
+            assert_eq!(race.counted().hits - race.before.hits, 1, "who comes second takes no frame");
+        });
+        assert!(count > 50, "{count} schedules");
+    }
+    // The second CPU's table is empty, so that the kernel handles its fault.
+    let race = [call, store(5)];
+    let count = explore_from(&Race::new(&race, 2, &[1, 1]), &race, &|race| {
+        assert_eq!(race.mapped(), [0, 5, ARMED - 2, ARMED - 1]);
+    });
+    assert!(count > 50, "{count} schedules");
+    let count = explore(&[call, Unmap { page: 0, pages: 6 }], &|race| assert!(race.mapped().is_empty()));
+    assert!(count >= 5, "{count} schedules");
+    for thread in [Arm, Disarm] {
+        let count = explore(&[call, store(5), thread], &|race| assert_eq!(race.mapped(), [0, 5]));
         assert!(count > 50, "{count} schedules");
     }
 }

@@ -313,7 +313,7 @@ fn a_file_that_is_to_be_served_may_not_be_shared() {
     let outcome = |files: &str| {
         let mut script = script(64, MapFlags::SHARED);
         script.load(0, page(1));
-        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        map_file(&mut script, 0, BASE + (1 << 30), 64, MapFlags::SHARED);
         let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation =
             Simulation::new(&smu_with(&[], &[&named(files)]), vec![placed], None).expect("it can begin");
@@ -392,4 +392,82 @@ fn the_thread_that_missed_stalls() {
     assert!(mapped > 50 && stalled == mapped * READ, "{stalled} cycles of {mapped} pages");
     let (stalled, mapped) = elapsed("none", reader("data"));
     assert!(mapped == 0 && stalled < 63 * READ / 10, "{stalled} cycles: the other one runs meanwhile");
+}
+
+/// The slides' fast mmap is an option of the call: other mappings are the kernel's.
+#[test]
+fn a_mapping_is_served_if_its_call_asks_for_it() {
+    let flag = "system.layers.native.fault_engine.fast_mmap=by-call";
+    let ran = |flags: u32, set: &[&str]| {
+        let mut script = script(16, MapFlags::SHARED | flags);
+        (0..16).for_each(|n| script.load(0, page(n)));
+        let (simulation, stats) = run(&smu_with(&[], set), script.finish(), &[0]);
+        checked(&simulation, &stats);
+        (stat(&stats, "mapped"), stats.values["fault.minor.count"] + stats.values["fault.major.count"] > 1)
+    };
+    assert_eq!(ran(MapFlags::FAST, &[flag]), (16, false));
+    assert_eq!(ran(0, &[flag]), (0, true));
+    assert_eq!((ran(0, &[]), ran(MapFlags::FAST, &[])), ((16, false), (16, false)));
+}
+
+/// A fast mapping's call descends to each table of level 1, zeroes the tables that are missing, and writes the lines.
+#[test]
+fn a_call_that_fills_a_table_makes_its_references() {
+    const TABLES: u64 = 3;
+    let pages = TABLES * 512;
+    let config = |fill: &str| {
+        let fill = format!("system.layers.native.fault_engine.fill={fill}");
+        smu_with(&[], &["engine.kernel_refs=off", &fill])
+    };
+    let (_, plain) = run(&config("cycles"), script(pages, MapFlags::SHARED).finish(), &[0]);
+    let (simulation, stats) = run(&config("references"), script(pages, MapFlags::SHARED).finish(), &[0]);
+    checked(&simulation, &stats);
+    assert_eq!(stored(&simulation, spaces(&simulation)[0], BASE, pages), pages as usize);
+    // The first table's upper levels are missing, too: BASE is the first page of its 512 GiB.
+    let built = TABLES + 2;
+    assert_eq!((stat(&stats, "fill.entries"), stat(&stats, "fill.tables")), (pages, built));
+    // References of 4 cycles: the upper entries that are there, the metadata and the entry of each new table, and the
+    // lines of the entries. Zeroing a table writes its 64 lines.
+    let upper = 3 * TABLES - built;
+    let zeroing = stat(&stats, "fill.cycles") - pages * 12 - 4 * (upper + 2 * built + pages / 8);
+    assert!(zeroing > 0 && zeroing.is_multiple_of(built), "{zeroing} cycles of zeroing {built} tables");
+    assert_eq!(stat(&plain, "fill.cycles"), 0);
+    let kernel = |stats: &Statistics| stats.values["cycles.kernel"];
+    assert_eq!(kernel(&stats) - kernel(&plain), stat(&stats, "fill.cycles") - pages * 12);
+}
+
+/// A fork gives a file a second mapping: the kernel serves it to both. With `resume` the unit serves the parent again
+/// when the child is gone.
+#[test]
+fn the_child_of_a_fork_works_and_its_parent_is_served_again() {
+    let ran = |after: &str, exec: bool| {
+        let mut script = script(32, MapFlags::SHARED);
+        (0..4).for_each(|n| script.load(0, page(n)));
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        let child = script.thread(1);
+        (4..8).for_each(|n| script.store(child, page(n)));
+        pause(&mut script, 0, 2_000_000);
+        (2..6).for_each(|n| script.store(0, page(n)));
+        (8..12).for_each(|n| script.load(0, page(n)));
+        let end = EventKind::Exec { path: "other".into() };
+        // The child ends when its parent has read these pages, and before it reads others.
+        pause(&mut script, child, 6_000_000);
+        script.event(child, if exec { end } else { EventKind::Exit { code: 0 } });
+        pause(&mut script, 0, 12_000_000);
+        (12..20).for_each(|n| script.load(0, page(n)));
+        (0..20).for_each(|n| script.store(0, page(n)));
+        let after = format!("system.layers.native.fault_engine.after_fork={after}");
+        // A file that is named may be forked as well.
+        let named = r#"system.layers.native.fault_engine.files=["data"]"#;
+        let set = ["kernel.read_ahead_bytes=4KiB", "kernel.fault_around_bytes=4KiB", &after, named];
+        let (simulation, stats) = run(&smu_with(&[], &set), script.finish(), &[0, 1]);
+        checked(&simulation, &stats);
+        let parent = spaces(&simulation)[0];
+        let left = stored(&simulation, parent, BASE, 32);
+        (["mapped", "resumed"].map(|name| stat(&stats, name)), stats.values["fault.major.count"], left)
+    };
+    for exec in [false, true] {
+        assert_eq!(ran("kernel", exec), ([4, 0], 8 + 8, 0));
+        assert_eq!(ran("resume", exec), ([4 + 8, 1], 8, 12));
+    }
 }

@@ -293,7 +293,9 @@ impl explore::Race for Race {
                 | Activity::Sync(_)
                 | Activity::PageOut(_)
                 | Activity::ExitScan(_)
-                | Activity::EngineCall(_) => true,
+                | Activity::EngineCall(_)
+                | Activity::Ahead(_)
+                | Activity::Fill(_) => true,
             };
             if visible || self.simulation.scheduler.cpus[cpu].state != CpuState::Ready {
                 return false;

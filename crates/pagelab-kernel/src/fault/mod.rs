@@ -42,6 +42,7 @@ mod swap;
 mod work;
 
 use pagelab_base::ids::{CpuId, SpaceId};
+pub use plan::plan_vma_search;
 use stage::{FaultCounters, Stage};
 pub use work::{gets_large_pages, largest_page};
 

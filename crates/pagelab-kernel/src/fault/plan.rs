@@ -26,6 +26,27 @@ const MAPLE_LEAF: u64 = 16;
 /// Lines that a search reads of a maple-tree node of 256 bytes: one of pivots, one of slots.
 const MAPLE_NODE_LINES: u64 = 2;
 
+/// Plans the search for the VMA that starts at `start`, and the lock. The lines of a node of the index depend on the
+/// part of the address space that the node covers, so that searches near each other share nodes.
+pub fn plan_vma_search(os: &Os, space: &AddressSpace, start: VirtAddr, step: &mut Step) {
+    let vmas = space.vmas.len() as u64;
+    let (depth, lines) = match os.costs.vma_index {
+        VmaIndex::RbTree => (vmas.checked_ilog2().map_or(0, |log| log + 1), 1),
+        VmaIndex::MapleTree => (1 + vmas.div_ceil(MAPLE_LEAF).max(1).ilog(MAPLE_FANOUT), MAPLE_NODE_LINES),
+    };
+    if os.costs.fault_lock == FaultLock::Mm {
+        step.kernel(RefKind::Locked, space.lock_line());
+    }
+    for level in 0..depth {
+        let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
+        for line in 0..lines {
+            step.kernel(RefKind::Read, space.object_line(covered << 8 | u64::from(level) << 1 | line));
+        }
+    }
+    let vma = space.object_line(start.0);
+    step.kernel(if os.costs.fault_lock == FaultLock::Vma { RefKind::Locked } else { RefKind::Read }, vma);
+}
+
 impl Fault {
     /// See `Activity::plan` of the simulation. Returns the stage of the step.
     pub fn plan(&self, os: &Os, step: &mut Step) -> Stage {
@@ -56,7 +77,7 @@ impl Fault {
                 }
             }
             FaultState::Collision => self.plan_collision(os, step),
-            FaultState::Lookup => self.plan_lookup(os, space, step),
+            FaultState::Lookup => plan_vma_search(os, space, self.vma_start(space), step),
             FaultState::Walk => self.plan_walk(os, layer, step),
             FaultState::NextEntry => self.plan_next_entry(os, step),
             &FaultState::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
@@ -219,28 +240,6 @@ impl Fault {
             }
             _ => step.kernel(RefKind::Write, page_metadata(self.target.frame)),
         }
-    }
-
-    /// Plans the search in the VMA index, and the lock. The lines of a node depend on the part of the address space
-    /// that the node covers, so that faults near each other share nodes.
-    fn plan_lookup(&self, os: &Os, space: &AddressSpace, step: &mut Step) {
-        let vmas = space.vmas.len() as u64;
-        let (depth, lines) = match os.costs.vma_index {
-            VmaIndex::RbTree => (vmas.checked_ilog2().map_or(0, |log| log + 1), 1),
-            VmaIndex::MapleTree => (1 + vmas.div_ceil(MAPLE_LEAF).max(1).ilog(MAPLE_FANOUT), MAPLE_NODE_LINES),
-        };
-        if os.costs.fault_lock == FaultLock::Mm {
-            step.kernel(RefKind::Locked, space.lock_line());
-        }
-        let start = self.vma_start(space);
-        for level in 0..depth {
-            let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
-            for line in 0..lines {
-                step.kernel(RefKind::Read, space.object_line(covered << 8 | u64::from(level) << 1 | line));
-            }
-        }
-        let vma = space.object_line(start.0);
-        step.kernel(if os.costs.fault_lock == FaultLock::Vma { RefKind::Locked } else { RefKind::Read }, vma);
     }
 
     fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {

@@ -8,7 +8,7 @@ use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::LayerConfigError;
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
@@ -40,6 +40,28 @@ pub enum SupplyOutcome {
     Enough,
     /// Memory is short.
     NoMemory,
+}
+
+/// Entries that a mapping call has written in one table of level 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilledPart {
+    /// Their pages, with those between them.
+    pub range: VaRange,
+    /// Number of entries.
+    pub entries: u64,
+    /// Number of tables that were missing.
+    pub tables: usize,
+}
+
+/// Entries that a mapping call has written, table by table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilledEntries {
+    /// The space of the mapping.
+    pub space: SpaceId,
+    /// Cycles of the call per entry.
+    pub each: Cycles,
+    /// The tables.
+    pub parts: Vec<FilledPart>,
 }
 
 /// A table of an engine: that of a CPU for pages of one size.
@@ -92,9 +114,23 @@ pub trait KernelSide: Sized {
     /// Asks for pages of a space to be armed or disarmed. For engines that do not fill at once.
     fn queue_job(&mut self, job: ArmingJob);
 
-    /// From now on, a file has several mappings. Errors: the configuration says that the engine serves it.
-    fn share(&mut self, _file: &Arc<str>) -> Result<(), LayerConfigError> {
+    /// From now on, a file has several mappings, the last one made by a fork or a call. Errors: a call has made it, and
+    /// the configuration says that the engine serves the file.
+    fn share(&mut self, _file: &Arc<str>, _by_fork: bool) -> Result<(), LayerConfigError> {
         Ok(())
+    }
+
+    /// Whether the engine serves a file again once it has one mapping.
+    fn resumes(&self, _file: &Arc<str>) -> bool {
+        false
+    }
+
+    /// From now on, such a file has one mapping.
+    fn resume(&mut self, _file: &Arc<str>) {}
+
+    /// Whether a call that writes the entries of a mapping makes references for it.
+    fn fills_by_references(&self) -> bool {
+        false
     }
 
     /// Sizes of the pages that it maps.
@@ -135,6 +171,11 @@ pub trait KernelSide: Sized {
 
     /// Whether faults that the kernel handles get the engine's ready frames.
     fn serves_faults(&self) -> bool;
+
+    /// Whether programs make a system call ahead of accesses that would fault.
+    fn calls_ahead(&self) -> bool {
+        false
+    }
 
     /// Costs of such a fault in an ordinary kernel, which takes a frame instead of allocating one; `None` if it takes
     /// frames for armed entries only.
@@ -225,8 +266,23 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::share`].
-            pub fn share(&mut self, file: &Arc<str>) -> Result<(), LayerConfigError> {
-                match self { $(Self::$Engine(engine) => engine.share(file),)+ }
+            pub fn share(&mut self, file: &Arc<str>, by_fork: bool) -> Result<(), LayerConfigError> {
+                match self { $(Self::$Engine(engine) => engine.share(file, by_fork),)+ }
+            }
+
+            /// See [`KernelSide::resumes`].
+            pub fn resumes(&self, file: &Arc<str>) -> bool {
+                match self { $(Self::$Engine(engine) => engine.resumes(file),)+ }
+            }
+
+            /// See [`KernelSide::resume`].
+            pub fn resume(&mut self, file: &Arc<str>) {
+                match self { $(Self::$Engine(engine) => engine.resume(file),)+ }
+            }
+
+            /// See [`KernelSide::fills_by_references`].
+            pub fn fills_by_references(&self) -> bool {
+                match self { $(Self::$Engine(engine) => engine.fills_by_references(),)+ }
             }
 
             /// See [`KernelSide::maps_files`].
@@ -282,6 +338,11 @@ macro_rules! make_state {
             /// See [`KernelSide::serves_faults`].
             pub fn serves_faults(&self) -> bool {
                 match self { $(Self::$Engine(engine) => engine.serves_faults(),)+ }
+            }
+
+            /// See [`KernelSide::calls_ahead`].
+            pub fn calls_ahead(&self) -> bool {
+                match self { $(Self::$Engine(engine) => engine.calls_ahead(),)+ }
             }
 
             /// See [`KernelSide::in_fault`].

@@ -3,7 +3,7 @@
 use crate::context::KernelContext;
 use crate::entry_word::EntryWord;
 use crate::fault::largest_page;
-use crate::fault_engine::kernel_side::{ArmingJob, EngineState, UnaccountedPage};
+use crate::fault_engine::kernel_side::{ArmingJob, EngineState, FilledPart, UnaccountedPage};
 use crate::frames::page_use::FilePage;
 use crate::layer::words::WordOf;
 use crate::layer::{AddressSpace, Layer};
@@ -17,9 +17,11 @@ use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// How the entries of a mapping are armed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArmingMode {
     /// Not at all.
     Nothing,
@@ -27,12 +29,19 @@ pub enum ArmingMode {
     Thread,
     /// They have been armed, at this cost.
     Filled(Cycles),
+    /// They have been armed, at this cost per entry and for the references of each part.
+    FilledParts(Cycles, Vec<FilledPart>),
 }
 
 impl Layer {
     /// Whether faults on armed entries get ready frames.
     pub fn serves_faults(&self) -> bool {
         self.mechanisms.engine.as_ref().is_some_and(|engine| engine.serves_faults())
+    }
+
+    /// Whether programs make a system call of the engine ahead of accesses that would fault.
+    pub fn calls_ahead(&self) -> bool {
+        self.mechanisms.engine.as_ref().is_some_and(EngineState::calls_ahead)
     }
 
     /// Whether the process of a space does not have the engine: it has disabled it, or not enabled it yet.
@@ -86,25 +95,37 @@ impl Layer {
         }
         let engine = self.mechanisms.engine.as_mut().expect("it serves the mapping");
         if let Some(each) = engine.fills_at_once() {
-            return ArmingMode::Filled(self.fill_entries(context, index, range) * each);
+            let by_references = engine.fills_by_references();
+            let parts = self.fill_entries(context, index, range);
+            let entries: u64 = parts.iter().map(|part| part.entries).sum();
+            return if by_references {
+                ArmingMode::FilledParts(each, parts)
+            } else {
+                ArmingMode::Filled(entries * each)
+            };
         }
         engine.queue_job(ArmingJob { space: index, range, arm: true });
         ArmingMode::Thread
     }
 
     /// Writes a word into the entry of each page of a range that should have one and has neither a word nor a
-    /// translation, as long as there is enough memory for tables; returns the number of entries.
-    fn fill_entries(&mut self, context: KernelContext, index: u32, range: VaRange) -> u64 {
+    /// translation, as long as there is enough memory for tables; returns what it has written, table by table.
+    fn fill_entries(&mut self, context: KernelContext, index: u32, range: VaRange) -> Vec<FilledPart> {
         const TABLE: PageSize = PageSize::Size2M;
-        let (mut filled, mut start) = (0, range.start.0);
+        let (mut filled, mut start) = (Vec::new(), range.start.0);
         while start < range.end.0 && !(start.is_multiple_of(TABLE.bytes()) && self.memory.is_low()) {
             let vma_end = self.spaces[index].vmas.find(VirtAddr(start)).map_or(u64::MAX, |vma| vma.end.0);
             let end = (start & !TABLE.offset_mask()).saturating_add(TABLE.bytes()).min(range.end.0).min(vma_end);
             let words = self.words_to_get(context, index, VaRange { start: VirtAddr(start), end: VirtAddr(end) });
+            let space = &self.spaces[index];
+            let tables = space.table.missing_tables(&self.memory.contents, VirtAddr(start), PageSize::Size4K);
             if self.put_words(context, index, &words).is_err() {
                 break;
             }
-            filled += words.len() as u64;
+            if let [first, .., last] | [first @ last] = &words[..] {
+                let range = VaRange { start: first.va, end: last.range().end };
+                filled.push(FilledPart { range, entries: words.len() as u64, tables });
+            }
             start = end;
         }
         filled
@@ -143,7 +164,7 @@ impl Layer {
 
     /// Handles a new mapping of a file: if there are other mappings, the engine no longer serves the file. Returns the
     /// number of its mapped pages that were accounted for, and the cycles of removing words.
-    pub fn note_sharing(&mut self, index: u32, range: VaRange) -> Result<(u64, Cycles), EngineError> {
+    pub fn note_sharing(&mut self, index: u32, range: VaRange, by_fork: bool) -> Result<(u64, Cycles), EngineError> {
         let each =
             self.mechanisms.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
         let Some(each) = each else { return Ok((0, Cycles::ZERO)) };
@@ -157,7 +178,7 @@ impl Layer {
         sharers.dedup();
         let name = vma.file.as_ref().expect("it is of a file");
         let engine = self.mechanisms.engine.as_mut().expect("it was there just now");
-        engine.share(name).map_err(|misfit| misfit.into_engine_error(&self.name))?;
+        engine.share(name, by_fork).map_err(|misfit| misfit.into_engine_error(&self.name))?;
         let (mut accounted, mut taken_back) = (0, 0);
         for index in sharers {
             accounted += self.account_for_taken(index);
@@ -173,6 +194,31 @@ impl Layer {
             }
         }
         Ok((accounted, taken_back * each))
+    }
+
+    /// The mappings of a space are gone. Returns those of other spaces whose file the engine serves again, since they
+    /// are the only ones left.
+    pub fn resume_service(&mut self, files: &BTreeSet<Arc<str>>) -> Vec<(u32, VaRange)> {
+        let mut resumed = Vec::new();
+        for file in files {
+            if !self.mechanisms.engine.as_ref().is_some_and(|engine| engine.resumes(file)) {
+                continue;
+            }
+            let spaces = self.spaces.iter().enumerate();
+            let of_file = spaces.flat_map(|(index, space)| {
+                let own = space.vmas.iter().filter(move |vma| vma.file.as_ref() == Some(file));
+                own.map(move |vma| (index as u32, vma))
+            });
+            let left: Vec<(u32, &Vma)> = of_file.collect();
+            let shares = |&(index, vma): &(u32, &Vma)| !self.sharers(index, vma).is_empty();
+            if left.is_empty() || left.iter().any(shares) {
+                continue;
+            }
+            let ranges: Vec<(u32, VaRange)> = left.into_iter().map(|(index, vma)| (index, vma.range())).collect();
+            self.mechanisms.engine.as_mut().expect("it was there just now").resume(file);
+            resumed.extend(ranges);
+        }
+        resumed
     }
 
     /// Updates the words of a range whose permissions have changed.

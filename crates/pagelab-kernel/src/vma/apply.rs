@@ -25,6 +25,7 @@ const LASTING_FLAGS: u32 = MapFlags::SHARED
     | MapFlags::HUGETLB
     | MapFlags::WRITTEN_BEFORE
     | MapFlags::MEMORY_FILE
+    | MapFlags::FAST
     | MAP_LOCKED
     | MAP_NORESERVE
     | MAP_HUGE_MASK << MAP_HUGE_SHIFT;

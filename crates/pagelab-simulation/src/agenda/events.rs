@@ -14,6 +14,7 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault_engine::kernel_side::EngineState;
 use pagelab_kernel::fault_engine::mfoe::call::EngineCall;
+use pagelab_kernel::fault_engine::smu::fill::FillWork;
 use pagelab_kernel::mapping::Consequences;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::page_out::PageOut;
@@ -100,6 +101,9 @@ impl Simulation {
         let fill = self.kernels.os.mapping.fill_cycles - filled;
         self.scheduler.cpus[cpu].clock.spend(Class::Kernel, fill);
         self.scheduler.cpus[cpu].clock.execute(Class::Kernel, pages * self.kernels.os.costs.fault.accounting());
+        for filled in std::mem::take(&mut self.kernels.os.fills) {
+            self.scheduler.cpus[cpu].begin_for(input, event.thread, Activity::Fill(FillWork::new(filled)));
+        }
         self.wake_kthreads(cpu, &mut effects);
         Ok(())
     }

@@ -19,6 +19,7 @@ use pagelab_base::ids::CpuId;
 use pagelab_hardware::cache::ReplacementPolicy;
 use pagelab_hardware::core_model::CoreModel;
 use pagelab_kernel::home::ProcessTarget;
+use pagelab_kernel::layer::Layer;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_trace::Source;
@@ -157,10 +158,13 @@ impl Simulation {
         let mut scheduler = Scheduler::new(cpus, cores.len(), agenda, quantum, slice);
         scheduler.many |= many;
         let mut hw = Hardware::new(&config.hardware(), &cores)?;
+        let calls_ahead = kernels.os.layers.iter().any(Layer::calls_ahead);
         let replay = ReplayOptions {
-            fast_path: fast_path::choose(config, &mut hw, &kernels.os.layers),
+            // Calls ahead of accesses precede all look-ups, which only the general code can do.
+            fast_path: if calls_ahead { None } else { fast_path::choose(config, &mut hw, &kernels.os.layers) },
             fast_path_accesses: 0,
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
+            calls_ahead,
             lookahead: config.engine.lookahead.0,
         };
         let programs = Programs::new(inputs, load, max_accesses, window);

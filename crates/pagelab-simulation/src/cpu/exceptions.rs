@@ -1,13 +1,19 @@
 //! What happens when a walk finds no translation: a handler begins, and observers are notified.
 
 use crate::machine::activity::Activity;
-use crate::machine::simulation::Simulation;
+use crate::machine::cpu::Cpu;
+use crate::machine::simulation::{Simulation, StackOutcome};
+use crate::machine::task::CallsAhead;
 use crate::observe::page_faults::SeenFault;
+use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::page_fault::PageFault;
 use pagelab_kernel::fault::{Ahead, Fault, FaultOutcome};
+use pagelab_kernel::fault_engine::mfoe::ahead::AheadCall;
 use pagelab_kernel::fault_engine::work::{EngineVerdict, EngineWork};
+use pagelab_trace::{Access, AccessKind};
 
 impl Simulation {
     /// Starts the fault engine of the page's layer, or the kernel's handler.
@@ -22,6 +28,42 @@ impl Simulation {
             Some(work) => self.scheduler.cpus[cpu].begin(Activity::Engine(work)),
             None => self.begin_handler(cpu, fault),
         }
+    }
+
+    /// Makes the program's calls of a fault engine ahead of an access, one per page that would fault. Returns whether
+    /// the CPU must do something else before the access.
+    pub(super) fn call_ahead<const MANY: bool>(
+        &mut self,
+        cpu: CpuId,
+        access: &Access,
+        limit: Cycles,
+    ) -> Result<bool, EngineError> {
+        let first = access.vaddr >> FRAME_SHIFT;
+        let last = access.vaddr.saturating_add(u64::from(access.size_bytes) - 1) >> FRAME_SHIFT;
+        let Cpu { task, .. } = &mut self.scheduler.cpus[cpu];
+        if task.ahead.vaddr != access.vaddr {
+            task.ahead = CallsAhead { vaddr: access.vaddr, pages: 0 };
+        }
+        if access.maker.is_kernel() || access.kind == AccessKind::Fetch || task.outcome.is_some() {
+            return Ok(false);
+        }
+        while self.scheduler.cpus[cpu].task.ahead.pages <= last - first {
+            let this_cpu = &mut self.scheduler.cpus[cpu];
+            let va = VirtAddr(access.vaddr.max((first + this_cpu.task.ahead.pages) << FRAME_SHIFT));
+            this_cpu.task.ahead.pages += 1;
+            let space = this_cpu.running();
+            if !AheadCall::is_due(&self.kernels.os, space, va) {
+                continue;
+            }
+            // The kernel's code takes over, and later the program's last line may be gone.
+            this_cpu.filter.forget_data();
+            this_cpu.clock.drain();
+            this_cpu.begin(Activity::Ahead(AheadCall::new(space, va, cpu)));
+            if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Ends the work of a fault engine: inserts the page that it has mapped in the TLB, or starts the kernel's handler.

@@ -2,7 +2,7 @@
 
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{Simulation, StackOutcome};
-use crate::machine::task::SplitAccess;
+use crate::machine::task::{CallsAhead, SplitAccess};
 use crate::observe::RefusedAccess;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -50,6 +50,9 @@ impl Simulation {
         while at < accesses.len() {
             let fast = self.replay_fast::<MANY>(cpu, &accesses[at..], branches.get(at..).unwrap_or_default(), limit);
             self.replay.fast_path_accesses += fast as u64;
+            if self.replay.calls_ahead && fast > 0 {
+                self.scheduler.cpus[cpu].task.ahead = CallsAhead::default();
+            }
             at += fast;
             // A turn makes at least one access, even if it is over before.
             if MANY && fast > 0 && self.scheduler.turn_is_over(cpu, limit) {
@@ -68,6 +71,9 @@ impl Simulation {
                 );
                 at += hits.accesses;
             } else {
+                if self.replay.calls_ahead && self.call_ahead::<MANY>(cpu, access, limit)? {
+                    break;
+                }
                 if looks_ahead {
                     self.look_ahead(cpu, accesses, at);
                 }
@@ -89,6 +95,7 @@ impl Simulation {
                     break;
                 }
                 at += 1;
+                self.scheduler.cpus[cpu].task.ahead = CallsAhead::default();
             }
             if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 break;

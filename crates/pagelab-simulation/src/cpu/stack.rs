@@ -227,11 +227,13 @@ impl Simulation {
                     self.profile_miss_end(cpu, major);
                 }
             }
+            Activity::Ahead(call) => call.note_end(&mut self.kernels.os, now - entry.began),
             Activity::Populate(_)
             | Activity::Sync(_)
             | Activity::PageOut(_)
             | Activity::ExitScan(_)
-            | Activity::EngineCall(_) => {}
+            | Activity::EngineCall(_)
+            | Activity::Fill(_) => {}
         }
     }
 }

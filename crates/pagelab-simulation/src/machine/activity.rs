@@ -17,7 +17,9 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault::Fault;
 use pagelab_kernel::fault::stage::Stage;
+use pagelab_kernel::fault_engine::mfoe::ahead::AheadCall;
 use pagelab_kernel::fault_engine::mfoe::call::EngineCall;
+use pagelab_kernel::fault_engine::smu::fill::FillWork;
 use pagelab_kernel::fault_engine::work::EngineWork;
 use pagelab_kernel::locks::TaskId;
 use pagelab_kernel::page_out::PageOut;
@@ -49,6 +51,10 @@ pub enum Activity {
     Engine(EngineWork),
     /// A call that enables or disables a fault engine.
     EngineCall(EngineCall),
+    /// A call that maps a page ahead of the access that would fault.
+    Ahead(AheadCall),
+    /// A mapping call that has written entries for a fault engine.
+    Fill(FillWork),
 }
 
 impl Activity {
@@ -63,6 +69,8 @@ impl Activity {
             Self::ExitScan(scan) => scan.layer(),
             Self::Engine(work) => work.layer(),
             Self::EngineCall(call) => call.space().layer,
+            Self::Ahead(call) => call.space().layer,
+            Self::Fill(fill) => fill.space().layer,
         }
     }
 
@@ -75,7 +83,9 @@ impl Activity {
             | Self::PageOut(_)
             | Self::Kernel { .. }
             | Self::ExitScan(_)
-            | Self::EngineCall(_) => true,
+            | Self::EngineCall(_)
+            | Self::Ahead(_)
+            | Self::Fill(_) => true,
             Self::Engine(_) => false,
         }
     }
@@ -91,7 +101,9 @@ impl Activity {
             | Self::PageOut(_)
             | Self::Kernel { .. }
             | Self::ExitScan(_)
-            | Self::EngineCall(_) => Class::Kernel,
+            | Self::EngineCall(_)
+            | Self::Ahead(_)
+            | Self::Fill(_) => Class::Kernel,
         }
     }
 
@@ -102,6 +114,8 @@ impl Activity {
             Self::Kernel { thread, .. } => threads.charge(*thread, os, cycles),
             Self::Engine(work) => work.charge(os, cycles),
             Self::EngineCall(call) => call.charge(os, cycles),
+            Self::Ahead(call) => call.charge(os, cycles),
+            Self::Fill(fill) => fill.charge(os, cycles),
             Self::Sync(_) => Sync::charge(os, cycles),
             Self::PageOut(_) => PageOut::charge(os, cycles),
             Self::Fault(_) | Self::Populate(_) => unreachable!("cycles of faults are counted by stage"),
@@ -120,6 +134,8 @@ impl Activity {
             Self::ExitScan(scan) => scan.plan(os, step),
             Self::Engine(work) => work.plan(os, step),
             Self::EngineCall(call) => call.plan(os, step),
+            Self::Ahead(call) => call.plan(os, step),
+            Self::Fill(fill) => fill.plan(os, step),
         }
         None
     }
@@ -142,6 +158,8 @@ impl Activity {
             Self::ExitScan(scan) => Ok(scan.commit(os)),
             Self::Engine(work) => Ok(work.commit(os, effects, task, io_failed)),
             Self::EngineCall(call) => Ok(call.commit(os, effects, task)),
+            Self::Ahead(call) => Ok(call.commit(os, effects, task)),
+            Self::Fill(fill) => Ok(fill.commit(os)),
         }
     }
 }

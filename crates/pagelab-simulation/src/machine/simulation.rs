@@ -43,7 +43,7 @@ pub(crate) struct FastPath {
 /// Arguments: the accesses, the branches before each access (empty if unknown), and the limit of the clock.
 pub(crate) type Replay = fn(&mut Simulation, CpuId, &[Access], &[Branches], Cycles) -> usize;
 
-/// How accesses are replayed. No result depends on it.
+/// How accesses are replayed.
 #[derive(Clone)]
 pub struct ReplayOptions {
     /// The fast path, if there is one for this system (`engine.fast_path`).
@@ -52,6 +52,8 @@ pub struct ReplayOptions {
     pub fast_path_accesses: u64,
     /// Whether only an L1 hit proves that the next access to the line changes no state.
     pub(crate) filter_hits_only: bool,
+    /// Whether programs of some layer make calls of a fault engine ahead of accesses.
+    pub(crate) calls_ahead: bool,
     /// Whether the simulator prefetches its own tables for the next accesses (`engine.lookahead`).
     pub(crate) lookahead: bool,
 }

@@ -165,10 +165,21 @@ pub struct Task {
     pub miss: Option<Box<Miss>>,
     /// Progress of an access that a fault handler interrupted.
     pub split: SplitAccess,
+    /// The calls ahead of the access in progress.
+    pub ahead: CallsAhead,
     /// The key that its top activity, or its next event, waits for.
     pub waits_for: Option<BlockKey>,
     /// The thread as which it continues, if it was suspended with activities on its stack: an input and a number.
     pub thread: Option<(usize, ThreadIx)>,
+}
+
+/// Calls of a fault engine that a program has made ahead of an access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallsAhead {
+    /// First address of the access.
+    pub vaddr: u64,
+    /// Number of its pages for which a call was made or not needed.
+    pub pages: u64,
 }
 
 impl Task {

@@ -98,8 +98,16 @@ impl Layout {
     /// # Errors
     /// If there is no room left in the address space.
     pub fn map_file(&mut self, thread: u32, bytes: u64, file: &str) -> Result<u64, TraceError> {
+        self.map_file_as(thread, bytes, file, 0)
+    }
+
+    /// [`Self::map_file`] with further flags of the call.
+    ///
+    /// # Errors
+    /// If there is no room left in the address space.
+    pub fn map_file_as(&mut self, thread: u32, bytes: u64, file: &str, flags: u32) -> Result<u64, TraceError> {
         let (addr, len) = self.place(bytes)?;
-        self.push(thread, shared_file(addr, len, file));
+        self.push(thread, shared_file(addr, len, file, flags));
         Ok(addr)
     }
 
@@ -153,7 +161,7 @@ impl Layout {
         file: impl FnOnce(u64) -> String,
     ) -> Result<(u64, u64), TraceError> {
         let (slot, addr) = slots.take().ok_or_else(|| self.no_room())?;
-        self.push(thread, shared_file(addr, bytes.next_multiple_of(PAGE_BYTES), &file(slot)));
+        self.push(thread, shared_file(addr, bytes.next_multiple_of(PAGE_BYTES), &file(slot), 0));
         Ok((slot, addr))
     }
 
@@ -196,12 +204,12 @@ impl Slots {
 }
 
 /// The event that maps a file from its beginning for reading and writing, shared.
-pub(super) fn shared_file(addr: u64, len: u64, file: &str) -> EventKind {
+pub(super) fn shared_file(addr: u64, len: u64, file: &str, flags: u32) -> EventKind {
     EventKind::Mmap {
         addr,
         len,
         prot: Protection::READ_WRITE,
-        flags: MapFlags(MapFlags::SHARED),
+        flags: MapFlags(MapFlags::SHARED | flags),
         file: Some(Arc::from(file)),
         file_offset: 0,
     }

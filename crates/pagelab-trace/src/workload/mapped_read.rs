@@ -9,7 +9,7 @@ use super::{
     spec::{ALIGN, COUNT, GAP, Kind, Parameter, Preset, SEED, SIZE, THREADS, Values, YES_NO},
 };
 use crate::rng::Rng;
-use crate::{Access, TraceError, quantity::format_bytes};
+use crate::{Access, MapFlags, TraceError, quantity::format_bytes};
 
 /// Bytes that one access copies: a cache line.
 const LINE: u64 = 64;
@@ -76,6 +76,12 @@ pub(super) static WORKLOAD: Workload = Workload {
             default: Preset::Value("yes"),
             meaning: "whether to advise the kernel of the pattern: MADV_SEQUENTIAL if sequential, MADV_RANDOM otherwise",
         },
+        Parameter {
+            name: "fast",
+            kind: YES_NO,
+            default: Preset::Value("no"),
+            meaning: "whether the call asks for a mapping that a storage management unit serves (fault_engine.fast_mmap)",
+        },
         THREADS,
         GAP,
         ALIGN,
@@ -102,7 +108,8 @@ fn build(values: &Values) -> Result<Plan, TraceError> {
         return Err(values.refuse("operations", "small enough that 64 bits count the accesses"));
     }
     let mut layout = Layout::new(values);
-    let base = layout.map_file(0, bytes, "/data/mapped-read")?;
+    let flags = if values.is_yes("fast") { MapFlags::FAST } else { 0 };
+    let base = layout.map_file_as(0, bytes, "/data/mapped-read", flags)?;
     let pattern = values.word("pattern");
     if values.is_yes("advice") {
         let advice = if pattern == "sequential" { MADV_SEQUENTIAL } else { MADV_RANDOM };

@@ -4,7 +4,8 @@
 //! second one if the engine also maps pages of 2 MiB ([`ready`]); the walker's part, which takes a frame from the table
 //! for a page whose entry is armed ([`offload`]); the kernel's part ([`state`]); a background thread that accounts for
 //! taken frames and replaces them by zeroed ones ([`refill`]), and a thread that arms the entries of new mappings
-//! ([`arming`]). In the software form, the kernel's fault handler takes the frames, and the walker is unchanged.
+//! ([`arming`]). In the software forms, the kernel's fault handler takes the frames, or a
+//! system call ahead of the access ([`ahead`]), and the walker is unchanged.
 //! Source: Tirumalasetty et al., "Reducing Minor Page Fault Overheads through Enhanced Page Walker", ACM TACO 2022: 4.1
 //! to 4.9.
 //! Parameters: `system.layers.NAME.fault_engine` ([`parameters`]).
@@ -29,12 +30,12 @@
 //!   huge page can be allocated, which the ready frames guarantee here. A call that splits such a place removes the
 //!   word, as does a handler that finds no such frame, and the thread arms the parts. Advice that makes a place
 //!   suitable for a large page removes words that were written for its parts. Without a ready frame of 2 MiB the kernel
-//!   handles the fault, even if frames of 4 KiB are ready. Memory is not compacted. Tables of 2 MiB frames do not
-//!   adapt, and no pass starts early for them.
+//!   handles the fault, even if frames of 4 KiB are ready. Memory is not compacted. Tables of
+//!   2 MiB frames adapt, and have passes started early, by parameters of their own.
 //! - NUMA nodes: the frames of a CPU's table come from its own node first (the static policy of 4.2), from that node
-//!   alone, or from the thread's node (`numa`). The node of a frame does not affect the latency of accesses.
+//!   alone, or from the thread's node (`numa`). Accesses to a frame take the latency of its node if
+//!   `machine.memory.nodes` says how long that is.
 //! - Ready frames are not given back when memory is short. The thread then prepares no more.
-//!
 //! - Mappings that a process makes while it has the engine are served, also when they are extended or protected later.
 //!   Those that it makes without it never are. Entries that have not been armed when it is disabled stay so.
 //!
@@ -45,6 +46,7 @@
 //! walk restarts. A task that maps a page of 4 KiB where one of 2 MiB is possible waits for others that map a page
 //! there, as handlers do. Hosts do not take memory back from guests, so this needs no protection (4.9).
 
+pub mod ahead;
 pub mod arming;
 pub mod call;
 pub mod engine_access;

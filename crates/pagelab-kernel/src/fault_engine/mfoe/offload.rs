@@ -11,6 +11,7 @@ use crate::effects::Effects;
 use crate::entry_word::{Armed, EntryWord};
 use crate::fault_engine::kernel_side::KernelSide;
 use crate::fault_engine::mfoe::engine_access::{mfoe, mfoe_mut, with_memory};
+use crate::fault_engine::mfoe::parameters::Form;
 use crate::fault_engine::mfoe::tables::TableEntry;
 use crate::fault_engine::work::{EngineVerdict, PageWork};
 use crate::layer::Layer;
@@ -149,7 +150,7 @@ impl Offload {
         let layer = self.layer_mut(os);
         let context = layer.context(cpu, index);
         layer.map_ready(context, index, page, mapping).expect("the entry that says so is the page's place");
-        if mfoe(layer).runs_low(self.cpu) {
+        if mfoe(layer).runs_low(self.cpu, self.size) {
             effects.wake(id, Need::ReadyFrames);
         }
         self.unlock(os, task);
@@ -171,7 +172,10 @@ impl PageWork for Offload {
             verdict: EngineVerdict::Kernel,
         };
         let engine = mfoe(work.layer(os));
-        if engine.serves_faults() || !engine.is_enabled() || work.layer(os).has_engine_off(fault.space.index) {
+        if engine.parameters.form != Form::Hardware
+            || !engine.is_enabled()
+            || work.layer(os).has_engine_off(fault.space.index)
+        {
             return None;
         }
         let (_, size) = work.look(os).1?;

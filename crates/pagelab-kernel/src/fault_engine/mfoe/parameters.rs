@@ -26,6 +26,8 @@ pub enum Form {
     Hardware,
     /// The kernel's page-fault handler.
     Software,
+    /// A system call that the program makes ahead of an access that would fault.
+    Call,
 }
 
 /// When a process has the engine.
@@ -80,6 +82,8 @@ pub struct Parameters {
     pub least_entries: u32,
     /// Frames of 2 MiB that are kept ready per CPU, in a table of their own; 0 to leave pages of 2 MiB to the kernel.
     pub huge_entries: u32,
+    /// The same as `least_entries` for pages of 2 MiB.
+    pub huge_least_entries: u32,
     /// NUMA nodes of the ready frames.
     pub numa: Numa,
     /// What happens to ready frames when no process is served.
@@ -90,6 +94,8 @@ pub struct Parameters {
     pub threads: u32,
     /// Number of ready 4 KiB frames of a CPU below which a pass starts early; 0 for never.
     pub wake_below: u32,
+    /// The same as `wake_below` for pages of 2 MiB.
+    pub huge_wake_below: u32,
     /// Percentage of its cgroup's limit, or of the memory, above which a process gets no more frames from the engine.
     pub limit_percent: u32,
     /// Cycles of each step of the engine, beyond its references.
@@ -114,11 +120,13 @@ impl Default for Parameters {
             entries: 256,
             least_entries: 0,
             huge_entries: 0,
+            huge_least_entries: 0,
             numa: Numa::PreferLocal,
             unused: Unused::Keep,
             period_cycles: 6_000_000,
             threads: 1,
             wake_below: 0,
+            huge_wake_below: 0,
             limit_percent: 80,
             step_cycles: 1,
             spawn_cycles: 6000,
@@ -175,6 +183,9 @@ impl EngineParameters for Parameters {
         LayerConfigError::unless_between("fault_engine.entries", self.entries, 1, MOST_ENTRIES)?;
         LayerConfigError::unless_between("fault_engine.huge_entries", self.huge_entries, 0, MOST_ENTRIES)?;
         LayerConfigError::unless_between("fault_engine.least_entries", self.least_entries, 0, self.entries)?;
+        let most = self.huge_entries;
+        LayerConfigError::unless_between("fault_engine.huge_least_entries", self.huge_least_entries, 0, most)?;
+        LayerConfigError::unless_between("fault_engine.huge_wake_below", self.huge_wake_below, 0, most)?;
         LayerConfigError::unless_between("fault_engine.threads", self.threads, 1, MOST_THREADS)?;
         LayerConfigError::unless_between("fault_engine.period_cycles", self.period_cycles, 1, u64::MAX)?;
         LayerConfigError::unless_between("fault_engine.wake_below", self.wake_below, 0, self.entries)?;
@@ -193,10 +204,22 @@ impl EngineParameters for Parameters {
             ..Self::default()
         };
         let huge = Self { entries: 16, huge_entries: 2, period_cycles: 100_000, ..Self::default() };
+        let huge_adaptive = Self { huge_entries: 4, huge_least_entries: 1, huge_wake_below: 1, ..huge.clone() };
         let take = RingCost { instructions: 163, cycles: CodeCycles::Core, cpu: 4, space: 4, again: 7 };
         let defer = RingCost { instructions: 26, cycles: CodeCycles::Core, cpu: 0, space: 1, again: 6 };
         let by_call = Self { enabled: Enabled::ByCall, ..adaptive.clone() };
+        let call = Self { form: Form::Call, ..software.clone() };
         let in_fault = Self { in_fault: Some(Box::new(RingCosts { take, defer })), ..software.clone() };
-        vec![Self { period_cycles: 100_000, ..Self::default() }, software, in_fault, hurried, adaptive, by_call, huge]
+        vec![
+            Self { period_cycles: 100_000, ..Self::default() },
+            software,
+            call,
+            in_fault,
+            hurried,
+            adaptive,
+            by_call,
+            huge,
+            huge_adaptive,
+        ]
     }
 }

@@ -56,6 +56,9 @@ struct Stock {
     /// Frames taken since the last pass.
     taken: u32,
     missed: bool,
+    /// Pages of the CPU that got a frame, and those for which none was ready.
+    hits: u64,
+    misses: u64,
 }
 
 /// Ready frames of one size, see the module's text.
@@ -77,11 +80,11 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Empty tables; `None` if there is no memory for them. Only those for 4 KiB pages can adapt.
+    /// Empty tables; `None` if there is no memory for them.
     pub fn boot(size: PageSize, parameters: &Parameters, cpus: u32, memory: &mut Memory) -> Option<Self> {
         let (entries, least) = match size {
             PageSize::Size4K => (parameters.entries, parameters.least_entries),
-            PageSize::Size2M | PageSize::Size1G => (parameters.huge_entries, 0),
+            PageSize::Size2M | PageSize::Size1G => (parameters.huge_entries, parameters.huge_least_entries),
         };
         let wanted = if least > 0 { least } else { entries };
         Some(Self {
@@ -90,7 +93,7 @@ impl Ready {
             counters: ReadyCounters::default(),
             entries,
             least,
-            stocks: vec![Stock { ready: 0, wanted, taken: 0, missed: false }; cpus as usize],
+            stocks: vec![Stock { ready: 0, wanted, taken: 0, missed: false, hits: 0, misses: 0 }; cpus as usize],
             in_hand: 0,
         })
     }
@@ -122,7 +125,8 @@ impl Ready {
     /// Notes that a page's entry is armed, but no frame is ready.
     pub fn note_empty(&mut self, cpu: CpuId) {
         self.counters.empty += 1;
-        self.stocks[cpu.index()].missed = true;
+        let stock = &mut self.stocks[cpu.index()];
+        (stock.missed, stock.misses) = (true, stock.misses + 1);
     }
 
     /// Puts a ready frame in the entry at the head.
@@ -139,7 +143,7 @@ impl Ready {
             Some(_) => {
                 self.counters.hits += 1;
                 let stock = &mut self.stocks[cpu.index()];
-                (stock.ready, stock.taken) = (stock.ready - 1, stock.taken + 1);
+                (stock.ready, stock.taken, stock.hits) = (stock.ready - 1, stock.taken + 1, stock.hits + 1);
             }
             None => self.note_empty(cpu),
         }
@@ -221,8 +225,18 @@ impl Ready {
             ("passes.cycles", counters.pass_cycles, "Other cycles of background passes"),
         ];
         let about = |text: &str| if !several { text.to_owned() } else { format!("{text}, of {}", self.size.name()) };
+        let by_cpu = self.stocks.iter().enumerate().flat_map(|(n, stock)| {
+            let count = |name: &str, count, text: &str| {
+                Measure::count(format!("{prefix}cpu.{n}.{name}"), count, about(&format!("{text} of CPU {n}")))
+            };
+            [
+                count("hits", stock.hits, "Pages that got a ready frame"),
+                count("misses", stock.misses, "Faults without a ready frame"),
+            ]
+        });
+        let counts = counts.map(|(name, count, text)| Measure::count(format!("{prefix}{name}"), count, about(text)));
         [
-            counts.map(|(name, count, text)| Measure::count(format!("{prefix}{name}"), count, about(text))).into(),
+            counts.into_iter().chain(by_cpu).collect(),
             cycles.map(|(name, cycles, text)| Measure::cycles(format!("{prefix}{name}"), cycles, about(text))).into(),
         ]
     }

@@ -55,6 +55,8 @@ pub struct MfoeCounters {
     pub stopped: u64,
     /// Cycles of the walker's steps in the hardware form.
     pub steps: MfoeSteps,
+    /// Cycles of the calls ahead of accesses.
+    pub ahead_cycles: Cycles,
     /// System calls of processes.
     pub calls: CallCounters,
 }
@@ -144,9 +146,60 @@ impl Mfoe {
         self.closed && self.ready.iter().all(Ready::is_clear)
     }
 
-    /// Whether a background pass should start early.
-    pub fn runs_low(&self, cpu: CpuId) -> bool {
-        self.ready(PageSize::Size4K).has_less_than(cpu, self.parameters.wake_below)
+    /// Whether a background pass should start early, since a CPU has few frames of a size.
+    pub fn runs_low(&self, cpu: CpuId, size: PageSize) -> bool {
+        let below = match size {
+            PageSize::Size4K => self.parameters.wake_below,
+            PageSize::Size2M | PageSize::Size1G => self.parameters.huge_wake_below,
+        };
+        self.ready(size).has_less_than(cpu, below)
+    }
+
+    /// Statistics of what the walker, or the calls ahead of accesses, take.
+    fn latency_measures(&self) -> Vec<Measure> {
+        let (counters, mut all) = (&self.counters, Vec::new());
+        let latencies = match self.parameters.form {
+            Form::Hardware => [
+                ("mapped", "page faults that the engine ended with a translation"),
+                ("refused", "what the engine did before it gave a fault to the kernel"),
+            ],
+            Form::Call => [
+                ("ahead.mapped", "calls ahead of an access that mapped its page, without entry and return"),
+                ("ahead.refused", "calls ahead of an access that returned an error, without entry and return"),
+            ],
+            Form::Software => [("", ""); 2],
+        };
+        for (latencies, (name, text)) in [&self.hits, &self.misses].into_iter().zip(latencies) {
+            if !name.is_empty() {
+                all.extend(latencies.measures(name, text));
+                all.push(latencies.deviation_measure(name, text));
+            }
+        }
+        if self.parameters.form == Form::Call {
+            let text = "Calls ahead of an access that mapped its page";
+            all.push(Measure::count("ahead.mapped.count", self.hits.count(), text));
+            let text = "Calls ahead of an access that returned an error";
+            all.push(Measure::count("ahead.refused.count", self.misses.count(), text));
+            let text = "Cycles of the calls ahead of accesses, with entry and return";
+            all.push(Measure::cycles("ahead.cycles", counters.ahead_cycles, text));
+        }
+        if self.parameters.form == Form::Hardware {
+            for (name, cycles, text) in [
+                ("header", counters.steps.header, "reading the header of the CPU's table"),
+                ("entry", counters.steps.entry, "reading the table's entry"),
+                ("lock", counters.steps.lock, "locking the page's entry, without waiting for others"),
+                ("take", counters.steps.take, "writing the table's entry and its header"),
+                ("map", counters.steps.map, "writing the page's entry"),
+            ] {
+                all.push(Measure::cycles(format!("step.{name}.cycles"), cycles, format!("Cycles of {text}")));
+            }
+        }
+        all
+    }
+
+    /// Records the end of a call ahead of an access: its latency, and whether it mapped the page.
+    pub fn note_ahead(&mut self, mapped: bool, latency: Cycles) {
+        if mapped { &mut self.hits } else { &mut self.misses }.note(latency);
     }
 
     /// Excludes a space, and requests that its entries are disarmed. False if it already was excluded.
@@ -233,6 +286,10 @@ impl KernelSide for Mfoe {
         self.parameters.form == Form::Software
     }
 
+    fn calls_ahead(&self) -> bool {
+        self.parameters.form == Form::Call
+    }
+
     fn in_fault(&self) -> Option<RingCosts> {
         self.parameters.in_fault.as_deref().copied()
     }
@@ -308,33 +365,20 @@ impl KernelSide for Mfoe {
         all.extend(counts);
         all.push(Measure::cycles("arming.cycles", counters.arm_cycles, "Cycles of the thread that arms entries"));
         all.extend(cycles);
-        if self.parameters.form == Form::Hardware {
-            for (latencies, name, text) in [
-                (&self.hits, "mapped", "page faults that the engine ended with a translation"),
-                (&self.misses, "refused", "what the engine did before it gave a fault to the kernel"),
-            ] {
-                all.extend(latencies.measures(name, text));
-                all.push(latencies.deviation_measure(name, text));
-            }
-            for (name, cycles, text) in [
-                ("header", counters.steps.header, "reading the header of the CPU's table"),
-                ("entry", counters.steps.entry, "reading the table's entry"),
-                ("lock", counters.steps.lock, "locking the page's entry, without waiting for others"),
-                ("take", counters.steps.take, "writing the table's entry and its header"),
-                ("map", counters.steps.map, "writing the page's entry"),
-            ] {
-                all.push(Measure::cycles(format!("step.{name}.cycles"), cycles, format!("Cycles of {text}")));
-            }
-        }
+        all.extend(self.latency_measures());
         all.push(Measure::state(
             "ready_frames",
             self.held_frames(),
             "count",
             "Frames of 4 KiB that are ready at the end, or almost; a page of 2 MiB has 512",
         ));
-        if let Some(wanted) = self.ready(PageSize::Size4K).wanted_frames() {
-            let text = "Target number of ready frames at the end, over all CPUs";
-            all.push(Measure::state("wanted_frames", wanted, "count", text));
+        for (ready, prefix) in self.ready.iter().zip(["", "huge."]) {
+            if let Some(wanted) = ready.wanted_frames() {
+                let text = "Target number of ready frames at the end, over all CPUs";
+                let text =
+                    if prefix.is_empty() { text.to_owned() } else { format!("{text}, of {}", ready.size.name()) };
+                all.push(Measure::state(format!("{prefix}wanted_frames"), wanted, "count", text));
+            }
         }
         all.push(Measure::state("table_frames", self.table_frames(), "count", "Frames of the pre-allocation tables"));
         all

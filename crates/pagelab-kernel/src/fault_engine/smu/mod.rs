@@ -27,8 +27,10 @@
 //!   a clean page at once.
 //! - Files that are served: those with one mapping, or with several of one process that do not overlap. A file that
 //!   another process maps as well is no longer served. Private writable mappings are served for reads.
+//! - fork: the child works, and so does its parent: both leave the file to the kernel (`after_fork`). Once the child
+//!   has exited or runs another program, the entries of pages that are not in memory may get their blocks back.
+//! - The slides' interface of fast mmap is a flag of the call here (`fast_mmap`); without it, all mappings have it.
 //! - Guests have no drive of their own here, so the unit only works in the machine's own layer.
-//!
 //! - Each socket has a unit ([`mod@unit`]) with registers, a queue of free pages, and a queue pair for each drive
 //!   attached there. An entry names socket and drive, so that socket's unit serves the page, whichever CPU misses.
 //!   Drives are attached to the sockets in turn, and cores are divided as equally as possible. A miss on another
@@ -36,9 +38,11 @@
 //! - One kpted and one kpoold serve all units.
 //!
 //! Deviations: memory is one node, so a unit's queue holds frames from anywhere. A miss that waits while its page moves
-//! to another socket's drive pays no second way. The mapping call that fills entries makes no references for it.
+//! to another socket's drive pays no second way. The mapping call that fills entries makes references for it only with
+//! `fill = "references"` ([`fill`]).
 
 pub mod engine_access;
+pub mod fill;
 pub mod free_pages;
 pub mod kpoold;
 pub mod kpted;

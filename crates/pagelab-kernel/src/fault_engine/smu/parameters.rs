@@ -20,6 +20,39 @@ pub const MOST_DEVICES: u32 = 8;
 /// The queues may hold this fraction of the memory, since nothing else can use it.
 const MOST_SHARE: u64 = 8;
 
+/// Which mappings of files the unit serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FastMmap {
+    /// All of the files that it may serve.
+    #[default]
+    All,
+    /// Those whose call asks for it, by the flag 0x400000 of mmap.
+    ByCall,
+}
+
+/// The references of a call that writes the entries of a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FillCosts {
+    /// None: cycles alone.
+    #[default]
+    Cycles,
+    /// Those to the tables of the page table, in addition to the cycles.
+    References,
+}
+
+/// What happens to a file of which a fork has made a second mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfterFork {
+    /// The kernel serves it to parent and child, and to whoever is left, until the end.
+    #[default]
+    Kernel,
+    /// The kernel serves it to both. Once one mapping is left, the unit serves that again.
+    Resume,
+}
+
 /// Parameters of a layer's storage management unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -48,7 +81,14 @@ pub struct Parameters {
     pub doorbell_cycles: u32,
     /// Cycles per entry that a mapping call writes.
     pub fill_cycles: u32,
-    /// Names of the files to serve; a `*` at the end matches any rest. It is an error if one of these cannot be served.
+    /// What else writing these entries costs.
+    pub fill: FillCosts,
+    /// Which mappings of the files to serve it serves.
+    pub fast_mmap: FastMmap,
+    /// What happens to a file when a process that has mapped it forks.
+    pub after_fork: AfterFork,
+    /// Names of the files to serve; a `*` at the end matches any rest. It is an error if a second mapping
+    /// of one of these is made, except by a fork.
     /// If empty, all files that can be served are.
     pub files: Vec<String>,
 }
@@ -68,6 +108,9 @@ impl Default for Parameters {
             step_cycles: 1,
             doorbell_cycles: 200,
             fill_cycles: 12,
+            fill: FillCosts::Cycles,
+            fast_mmap: FastMmap::All,
+            after_fork: AfterFork::Kernel,
             files: Vec::new(),
         }
     }
@@ -152,6 +195,8 @@ impl EngineParameters for Parameters {
         };
         let busy = Self { free_pages: 32, kpted_cycles: 1_000_000, kpoold_cycles: 200_000, ..Self::default() };
         let sockets = Self { sockets: 2, pmshr: 1, ..short.clone() };
-        vec![busy, short, sockets]
+        let (fill, after_fork) = (FillCosts::References, AfterFork::Resume);
+        let resumed = Self { fill, after_fork, ..busy.clone() };
+        vec![busy, short, sockets, resumed]
     }
 }

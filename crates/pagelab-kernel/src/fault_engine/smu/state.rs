@@ -9,7 +9,7 @@ use crate::entry_word::{EntryWord, MOST_BLOCKS, Stored};
 use crate::fault_engine::kernel_side::{
     ArmingJob, EngineScope, KernelSide, ReadyTableId, SupplyOutcome, UnaccountedPage,
 };
-use crate::fault_engine::smu::parameters::Parameters;
+use crate::fault_engine::smu::parameters::{AfterFork, FastMmap, FillCosts, Parameters};
 use crate::fault_engine::smu::unit::Unit;
 use crate::frames::page_use::FilePage;
 use crate::memory::Memory;
@@ -78,6 +78,14 @@ pub struct SmuCounters {
     pub kpted_entries: u64,
     /// Pages that kpted accounted for.
     pub accounted: u64,
+    /// Files that are served again after a fork.
+    pub resumed: u64,
+    /// Entries that mapping calls have written with references, the tables that they built for them, and their cycles.
+    pub filled: u64,
+    /// See `filled`.
+    pub fill_tables: u64,
+    /// See `filled`.
+    pub fill_cycles: Cycles,
     /// Pages that calls and faults accounted for before kpted.
     pub accounted_by_calls: u64,
     /// Cycles of kpoold.
@@ -102,6 +110,8 @@ pub struct Smu {
     pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
     /// Files with several mappings.
     shared: BTreeSet<Arc<str>>,
+    /// Those among them that only forks have mapped again.
+    forked: BTreeSet<Arc<str>>,
     mapped: Box<Latencies>,
     refused: Box<Latencies>,
 }
@@ -163,6 +173,7 @@ impl KernelSide for Smu {
             cores,
             pending: BTreeMap::new(),
             shared: BTreeSet::new(),
+            forked: BTreeSet::new(),
             mapped: Box::default(),
             refused: Box::default(),
         })
@@ -171,6 +182,7 @@ impl KernelSide for Smu {
     fn serves(&self, _: u32, vma: &Vma) -> bool {
         let Some(file) = vma.file.as_ref().filter(|_| vma.kind == VmaKind::File) else { return false };
         let named = self.parameters.files.is_empty() || self.is_named(file);
+        let named = named && (self.parameters.fast_mmap == FastMmap::All || vma.flags.contains(MapFlags::FAST));
         let readable = vma.prot.read || vma.prot.write;
         named && readable && !vma.flags.contains(MapFlags::HUGETLB) && !self.shared.contains(file)
     }
@@ -190,7 +202,13 @@ impl KernelSide for Smu {
         unreachable!("calls fill the entries of their mappings")
     }
 
-    fn share(&mut self, file: &Arc<str>) -> Result<(), LayerConfigError> {
+    fn share(&mut self, file: &Arc<str>, by_fork: bool) -> Result<(), LayerConfigError> {
+        if by_fork {
+            if self.shared.insert(file.clone()) {
+                self.forked.insert(file.clone());
+            }
+            return Ok(());
+        }
         if self.is_named(file) {
             let what = format!(
                 "`{file}` is mapped more than once, and the unit serves files that one mapping has; allowed are files that no other \
@@ -199,7 +217,22 @@ impl KernelSide for Smu {
             return Err(LayerConfigError::new("fault_engine.files", what));
         }
         self.shared.insert(file.clone());
+        self.forked.remove(file);
         Ok(())
+    }
+
+    fn resumes(&self, file: &Arc<str>) -> bool {
+        self.parameters.after_fork == AfterFork::Resume && self.forked.contains(file)
+    }
+
+    fn resume(&mut self, file: &Arc<str>) {
+        self.shared.remove(file);
+        self.forked.remove(file);
+        self.counters.resumed += 1;
+    }
+
+    fn fills_by_references(&self) -> bool {
+        self.parameters.fill == FillCosts::References
     }
 
     fn page_sizes(&self) -> &'static [PageSize] {
@@ -317,6 +350,13 @@ impl KernelSide for Smu {
             ("empty", counters.empty, "Misses that found no free page and were passed to the kernel"),
             ("failed", counters.failed, "Misses whose request the drive answered with an error, passed to the kernel"),
             ("gone", counters.gone, "Misses whose entry had changed by the time the unit looked, passed to the kernel"),
+            (
+                "resumed",
+                counters.resumed,
+                "Files that the unit serves again, since the mappings of forked processes are gone",
+            ),
+            ("fill.entries", counters.filled, "Entries that mapping calls wrote, if their references are simulated"),
+            ("fill.tables", counters.fill_tables, "Tables that mapping calls built for these entries"),
             ("free_pages.by_faults", counters.supplied_by_faults, "Free pages that page faults put into the queue"),
             ("free_pages.by_kpoold", counters.supplied_by_kpoold, "Free pages that kpoold put into the queue"),
             ("free_pages.no_memory", counters.no_frame, "Times that memory was too short for another free page"),
@@ -335,6 +375,11 @@ impl KernelSide for Smu {
         for (name, cycles, text) in [
             ("kpoold.cycles", counters.kpoold_cycles, "kpoold"),
             ("kpted.cycles", counters.kpted_cycles, "kpted"),
+            (
+                "fill.cycles",
+                counters.fill_cycles,
+                "mapping calls that write entries, if their references are simulated",
+            ),
             (
                 "step.lookup.cycles",
                 counters.steps.lookup,

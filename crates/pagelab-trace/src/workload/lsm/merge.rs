@@ -77,7 +77,7 @@ impl Files {
 
     fn begin(&mut self, most: u64, actions: &mut Actions) -> Builder {
         let (slot, addr) = self.slots.take().expect("tables are far fewer than the address space has room for");
-        actions.event(shared_file(addr, self.format.file_bytes(most), &file_name(slot)));
+        actions.event(shared_file(addr, self.format.file_bytes(most), &file_name(slot), 0));
         Builder { slot, addr, most, records: Vec::new() }
     }
 
@@ -108,7 +108,7 @@ impl Files {
         touch(self.write, AccessKind::Store, addr + filter, lines * 64, actions.out());
         touch(self.write, AccessKind::Store, addr + format.index_at(count), format.index_bytes(count), actions.out());
         actions.event(EventKind::Munmap { addr, len: format.file_bytes(most) });
-        actions.event(shared_file(addr, format.file_bytes(count), &file_name(slot)));
+        actions.event(shared_file(addr, format.file_bytes(count), &file_name(slot), 0));
         Table { slot, addr, number: self.number(), content: Content::Listed(records) }
     }
 

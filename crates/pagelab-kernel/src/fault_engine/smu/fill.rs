@@ -1,0 +1,89 @@
+//! The work of a mapping call that writes block addresses into the entries of a fast mapping.
+//!
+//! Models: for each table of level 1 that the mapping reaches, the call descends the page table, builds and zeroes the
+//! tables that are missing, and writes the entries, line by line.
+//! Source: Lee, Jin et al., the talk's slide "Fast file mmap()", which has no details.
+//! Parameters: `fault_engine.fill`, `fault_engine.fill_cycles`.
+//! Stats: `layer.NAME.fault_engine.fill.*`.
+//! Deviations: the entries change when the call begins, and these costs follow. The search for the file's blocks
+//! (extents) makes no references.
+
+use crate::fault_engine::kernel_side::{FilledEntries, FilledPart};
+use crate::fault_engine::smu::engine_access::smu_mut;
+use crate::layer::Layer;
+use crate::memory::page_metadata;
+use crate::os::Os;
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr};
+use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::SpaceId;
+use pagelab_base::step::{Next, RefKind, Step};
+use pagelab_tables::page_table::WalkList;
+use std::collections::VecDeque;
+
+/// The rest of such a call, see the module's text.
+#[derive(Clone, Debug)]
+pub struct FillWork {
+    space: SpaceId,
+    each: Cycles,
+    parts: VecDeque<FilledPart>,
+}
+
+impl FillWork {
+    /// The costs of what a call has written.
+    pub fn new(FilledEntries { space, each, parts }: FilledEntries) -> Self {
+        Self { space, each, parts: parts.into() }
+    }
+
+    /// The space of the mapping.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// See `Activity::plan` of the simulation.
+    pub fn plan(&self, os: &Os, step: &mut Step) {
+        let Some(part) = self.parts.front() else { return };
+        let layer = &os.layers[self.space.layer];
+        step.preset += CodeCost::from_cycles(self.each.0 * part.entries);
+        plan_part(layer, self.space.index, part, step);
+    }
+
+    /// See `Activity::commit` of the simulation.
+    pub fn commit(&mut self, os: &mut Os) -> Next {
+        if let Some(part) = self.parts.pop_front() {
+            let counters = &mut smu_mut(&mut os.layers[self.space.layer]).counters;
+            counters.filled += part.entries;
+            counters.fill_tables += part.tables as u64;
+        }
+        if self.parts.is_empty() { Next::Done } else { Next::Continue }
+    }
+
+    /// Counts cycles of the call.
+    pub fn charge(&self, os: &mut Os, cycles: Cycles) {
+        smu_mut(&mut os.layers[self.space.layer]).counters.fill_cycles += cycles;
+    }
+}
+
+/// Plans the references of a part.
+fn plan_part(layer: &Layer, index: u32, part: &FilledPart, step: &mut Step) {
+    let (table, contents) = (&layer.spaces[index].table, &layer.memory.contents);
+    let mut list = WalkList::new();
+    table.walk(contents, part.range.start, &mut list);
+    let above = list.refs().len().saturating_sub(1);
+    for (level, reference) in list.refs().iter().enumerate().take(above) {
+        // The lowest tables were missing: their entries are written, and they are zeroed.
+        if level + part.tables < above {
+            step.kernel(RefKind::Read, reference.addr);
+            continue;
+        }
+        let frame = list.refs()[level + 1].addr.pfn();
+        step.kernel(RefKind::Zero { bytes: FRAME_BYTES }, frame.addr());
+        step.kernel(RefKind::Write, page_metadata(frame));
+        step.kernel(RefKind::Locked, reference.addr);
+    }
+    let last = part.range.end - PageSize::Size4K.bytes();
+    let line = |addr: PhysAddr| addr.0 & !(LINE_BYTES - 1);
+    let entry = |va| line(table.entry(contents, va, PageSize::Size4K));
+    let (first, last) = (entry(part.range.start), entry(last));
+    (first..=last).step_by(LINE_BYTES as usize).for_each(|at| step.kernel(RefKind::Write, PhysAddr(at)));
+}
