@@ -156,6 +156,45 @@ fn a_walk_of_power_groups_reads_two_lines_a_group_at_most() {
     assert!((3.0..3.05).contains(&refs_per_walk(&stats)), "{}", refs_per_walk(&stats));
 }
 
+/// 24 pages in each of 64 pairs of groups that have 16 slots: the kernel keeps eight of each in its record, and a walk
+/// for one of these is a fault that exchanges two.
+#[test]
+fn full_groups_of_power_overflow_into_the_kernels_record() {
+    const GROUPS: u64 = 64;
+    const PAGES: u64 = 24;
+    const PASSES: u64 = 4;
+    let key = "system.layers.native.page_table";
+    let run = |full: &str| {
+        // 512 groups. Neighbouring pages are in neighbouring groups, and more than the TLBs hold.
+        let set =
+            [format!("{key}.full_groups={full}"), format!("{key}.table_bytes=64KiB"), format!("{key}.hash=modulo")];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let at = |group: u64, page: u64| BASE + (page * 512 + group) * 4096;
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, PAGES * 512 * 4096);
+        for _ in 0..PASSES {
+            (0..PAGES).for_each(|page| (0..GROUPS).for_each(|group| script.store(0, at(group, page))));
+        }
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let mut simulation = Simulation::new(&config("hashed-power", &set), vec![placed], None).unwrap();
+        simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
+    };
+    let error = run("error").unwrap_err().to_string();
+    assert!(error.contains("in either group") && error.contains(&format!("{key}.full_groups=evict")), "{error}");
+    let stats = run("evict").unwrap();
+    assert_conserved(&stats);
+    let value = |what: &str| stats.values[&format!("layer.native.page_table.{what}")];
+    let (faults, left) = (stats.values["fault.collision.count"], GROUPS * (PAGES - 16));
+    assert_eq!((value("slots.used"), value("record.used")), (GROUPS * PAGES, left));
+    // A page that comes to full groups evicts another: a third of the first touches, and each page that comes back.
+    assert_eq!(value("evicted"), left + faults);
+    assert_eq!(stats.values["fault.minor.count"], GROUPS * PAGES);
+    // A page can be in the record once per pass at most, and eight of each pair are at any time.
+    assert!((left..=(PASSES - 1) * GROUPS * PAGES).contains(&faults), "{faults}");
+    assert_eq!(stats.values["walk.count"], PASSES * GROUPS * PAGES);
+    assert!(stats.values["walk.refs"] <= 4 * stats.values["walk.count"], "walks do not read the record");
+}
+
 #[test]
 fn a_page_touched_in_each_group_of_eight_fills_the_compact_table_eight_times_as_fast() {
     let slots = |system: &str, workload: &str| {

@@ -101,6 +101,7 @@ fn impossible_hashed_tables() {
             &["1G", "hashed-open", "sizes.order", "allowed is 4K, 2M"],
         ),
         ("hashed-power", "system.layers.native.page_size=2M".to_owned(), "page_size", &["2M", "hashed-power", "4 KiB"]),
+        ("hashed-open", set("full_groups", "evict"), "page_table.full_groups", &["hashed-open", "no groups"]),
         ("hashed-open", set("collisions", "kernel"), "page_table.collisions", &["hashed-open", "no chains"]),
         ("hashed-power", set("sizes", ORDER), "page_table.sizes.order", &["hashed-power", "other sizes than 4K"]),
         ("hashed-open", set("sizes", r#"{"order":["4K","1G"]}"#), "page_table.sizes.order", &["4K, 1G", "2M and 1G"]),

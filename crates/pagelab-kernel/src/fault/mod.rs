@@ -56,7 +56,7 @@ use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, PhysAddr, VirtAddr}
 use pagelab_base::error::EngineError;
 use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::step::{BlockKey, Next};
-use pagelab_tables::page_table::{Leaf, TableBlock, WalkList};
+use pagelab_tables::page_table::{Exhausted, Leaf, NoRoom, TableBlock, WalkList};
 use parts::{FaultProgress, FaultRequest, FaultState, HeldLocks, Target};
 use work::FaultWork;
 
@@ -234,7 +234,7 @@ impl Fault {
         // Matched in place, since few states own anything.
         self.progress.state = match self.progress.state {
             FaultState::Entry => self.after_entry(os),
-            FaultState::Collision => self.commit_collision(os),
+            FaultState::Collision => self.commit_collision(os)?,
             FaultState::Lookup => return self.go(|fault| Ok(fault.commit_lookup(os, task))),
             FaultState::Walk => return self.go(|fault| fault.commit_walk(os, task, FaultState::Walk)),
             FaultState::NextEntry => return self.go(|fault| fault.commit_walk(os, task, FaultState::NextEntry)),
@@ -329,15 +329,16 @@ impl Fault {
     }
 
     /// Exchanges the entry with the one in the head of its chain, unless another handler did so or it has gone.
-    fn commit_collision(&self, os: &mut Os) -> FaultState {
+    fn commit_collision(&self, os: &mut Os) -> Result<FaultState, EngineError> {
         if self.hidden_lines(os).is_none() {
-            return FaultState::Lookup;
+            return Ok(FaultState::Lookup);
         }
         self.counters(os).collisions += 1;
         let (space, va) = (self.request.space.index, self.request.va);
         let layer = self.layer(os);
-        layer.spaces[space].table.uncover(&mut layer.memory.contents, va);
-        FaultState::Return
+        let uncovered = layer.spaces[space].table.uncover(&mut layer.memory.contents, va);
+        uncovered.map_err(|NoRoom| layer.exhausted(Exhausted::Places(va)))?;
+        Ok(FaultState::Return)
     }
 
     /// Takes the lock of the page-table page.

@@ -114,8 +114,9 @@ pub trait Design: Sized {
         None
     }
 
-    /// Moves the entry of such a page to where hardware finds it.
-    fn uncover(&mut self, _: &mut PhysMem, va: VirtAddr) {
+    /// Moves the entry of such a page to where hardware finds it. Error: there is no place for an entry that must make
+    /// room.
+    fn uncover(&mut self, _: &mut PhysMem, va: VirtAddr) -> Result<(), NoRoom> {
         unreachable!("hardware finds the page at {va:?}")
     }
 

@@ -100,7 +100,7 @@ impl PageTable {
     }
 
     /// See [`Design::uncover`].
-    pub fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) {
+    pub fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Result<(), NoRoom> {
         each_table!(self, table => table.uncover(mem, va))
     }
 

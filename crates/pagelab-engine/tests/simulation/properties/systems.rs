@@ -349,6 +349,14 @@ pub const SYSTEMS: &[System] = &[
         &["system.layers.native.page_table.table_bytes=1MiB", SWAP, "kernel.cgroup_limit_bytes=8MiB"],
     ),
     (
+        "hashed-power",
+        &[
+            r#"system.layers.native.page_table={"kind":"hashed-power","table_bytes":"4KiB","full_groups":"evict","exits_per_scan":1}"#,
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
         "hashed-chained-software",
         &["system.layers.native.page_table.table_bytes=64KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"],
     ),

@@ -13,7 +13,7 @@ const ALIGN_FRAMES: u64 = 8;
 /// log2 of the number of entries that fit into a line beside their tag.
 const PACKED_SHIFT: u32 = 3;
 /// Bytes of a slot of the chained design: tag, entry, pointer, padding.
-const CHAINED_SLOT_BYTES: u64 = 32;
+pub const CHAINED_SLOT_BYTES: u64 = 32;
 
 /// Bytes of a slot of the power design: tag and entry.
 const POWER_SLOT_BYTES: u64 = 16;
@@ -45,6 +45,8 @@ pub enum Counter {
     ChainEnd,
     /// First slot in the chain table's list of free slots; 0 for none.
     ChainFree,
+    /// Number of entries evicted from full groups.
+    Evicted,
 }
 
 /// Layout and hash function of a hashed table.
@@ -149,6 +151,11 @@ impl Geometry {
     /// The same table for a search that ends with the first slot.
     pub fn heads_only(self) -> Self {
         Self { search_lines: 1, ..self }
+    }
+
+    /// Whether a slot is in this table.
+    pub fn contains(&self, slot: PhysAddr) -> bool {
+        (self.base.0..self.counters.0).contains(&slot.0)
     }
 
     /// Number of the frame behind the table.

@@ -19,16 +19,18 @@
 //! (default: from the load factor and the layer's memory; the chain table of a chained design comes in addition);
 //! `search_lines`, lines (63, our own choice: at the paper's load factors, longer searches practically never happen);
 //! `exits_per_scan`, processes (64, estimated: the paper says "lazily"); `collisions`, for the chained design (the
-//! walker follows chains; on Itanium the kernel does); `sizes` (4 KiB alone).
+//! walker follows chains; on Itanium the kernel does); `full_groups`, for the power design (`error`); `sizes` (4 KiB
+//! alone).
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
 //! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. The paper's tables
 //! hold no pages above 4 KiB; these do if `sizes` says so ([`super::sizes`]), but for the power design. No entry is for
-//! several processes: a shared page has a slot per process. The kernel's direct map has a radix
-//! table of its own with large pages (elsewhere: "bolted" entries); the paper looks at programs only. The segment
-//! look-aside buffer of the power design always hits. If both groups of a page are full, the run ends with an error;
-//! Linux evicts a slot instead, whose page it finds in tables of its own. The set of mapped pages is kept separately
-//! ([`super::page_index`]), as kernels with hashed tables keep it in structures of their own.
+//! several processes: a shared page has a slot per process. The kernel's direct map has a radix table of its own with
+//! large pages (elsewhere: "bolted" entries); the paper looks at programs only. The segment look-aside buffer of the
+//! power design always hits. If both groups of a page are full, the run ends with an error, unless `full_groups` is
+//! `evict`: then the kernel evicts a slot to a record with a chain per slot of the table; Linux's record is a radix
+//! table. The set of mapped pages is kept separately ([`super::page_index`]), as kernels with
+//! hashed tables keep it in structures of their own.
 
 mod chained;
 mod geometry;
@@ -104,6 +106,8 @@ pub struct Hashed<K> {
     serial: bool,
     /// Whether a walker looks at the head of a chain only.
     heads_only: bool,
+    /// The kernel's record of entries that were evicted from full groups.
+    record: Option<Geometry>,
     asid: u16,
     pages: SizedIndex,
     kind: PhantomData<K>,
@@ -121,9 +125,10 @@ impl<K: Kind> Hashed<K> {
     fn new(
         parts: ArrayVec<PartOfSize, { PageSize::ALL.len() }>,
         (serial, heads_only): (bool, bool),
+        record: Option<Geometry>,
         asid: u16,
     ) -> Self {
-        Self { parts, serial, heads_only, asid, pages: SizedIndex::default(), kind: PhantomData }
+        Self { parts, serial, heads_only, record, asid, pages: SizedIndex::default(), kind: PhantomData }
     }
 
     /// Number of slots of this space.
@@ -158,13 +163,16 @@ impl<K: Kind> Hashed<K> {
     #[inline(always)]
     fn search(
         &self,
-        part: &PartOfSize,
+        (part, record): (&PartOfSize, Option<&Geometry>),
         mem: &PhysMem,
         va: VirtAddr,
         mut visit: impl FnMut(PhysAddr, bool),
     ) -> Option<Mapping> {
         let (geometry, key) = (&part.geometry, self.key(part.size, va));
-        let slot = Self::probe(geometry, mem, key, |line| visit(line, false)).found?;
+        let slot = match Self::probe(geometry, mem, key, |line| visit(line, false)).found {
+            Some(slot) => slot,
+            None => chained::probe(record?, mem, key, |line| visit(line, false)).found?,
+        };
         let entry = slot::entry_addr(geometry, slot, geometry.index(key.vpn));
         if line_of(entry) != line_of(slot) {
             visit(entry, true);
@@ -174,11 +182,17 @@ impl<K: Kind> Hashed<K> {
 
     /// Lists the references of a walk through these parts.
     #[inline(always)]
-    fn walk_parts(&self, parts: &[PartOfSize], mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
+    fn walk_parts(
+        &self,
+        (parts, record): (&[PartOfSize], Option<&Geometry>),
+        mem: &PhysMem,
+        va: VirtAddr,
+        list: &mut WalkList,
+    ) {
         list.clear();
         let [part] = parts else { return self.walk_sizes(parts, mem, va, list) };
         let mut step = 0;
-        let mapping = self.search(part, mem, va, |addr, _| {
+        let mapping = self.search((part, record), mem, va, |addr, _| {
             list.push(reference(addr, part.size, step));
             step = u8::wrapping_add(step, 1);
         });
@@ -191,7 +205,7 @@ impl<K: Kind> Hashed<K> {
         let mut found = None;
         if self.serial {
             for part in parts {
-                found = self.search(part, mem, va, |addr, _| {
+                found = self.search((part, None), mem, va, |addr, _| {
                     list.push(reference(addr, part.size, step));
                     step = step.wrapping_add(1);
                 });
@@ -219,7 +233,7 @@ impl<K: Kind> Hashed<K> {
         let mut hit = None;
         for (n, part) in parts.iter().enumerate() {
             let (mut search, mut steps) = (WalkList::new(), 0);
-            let found = self.search(part, mem, va, |addr, is_entry| {
+            let found = self.search((part, None), mem, va, |addr, is_entry| {
                 search.push(reference(addr, part.size, 0));
                 steps += usize::from(!is_entry);
             });
@@ -247,7 +261,8 @@ impl<K: Kind> Hashed<K> {
     fn locate(&self, mem: &PhysMem, va: VirtAddr) -> Option<Located> {
         self.parts.iter().enumerate().find_map(|(n, part)| {
             let key = self.key(part.size, va);
-            let slot = Self::probe(&part.geometry, mem, key, |_| {}).found?;
+            let in_record = || chained::probe(self.record.as_ref()?, mem, key, |_| {}).found;
+            let slot = Self::probe(&part.geometry, mem, key, |_| {}).found.or_else(in_record)?;
             let mapping = Self::read(&part.geometry, mem, slot, key)?;
             Some(Located { part: n, slot, key, mapping })
         })
@@ -320,31 +335,41 @@ impl<K: Kind> Design for Hashed<K> {
 
     #[inline]
     fn walk(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        self.walk_parts(&self.parts, mem, va, list);
+        self.walk_parts((&self.parts, self.record.as_ref()), mem, va, list);
     }
 
     #[inline]
     fn walk_by_hardware(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         if !self.heads_only {
-            return self.walk(mem, va, list);
+            return self.walk_parts((&self.parts, None), mem, va, list);
         }
         let heads = self.parts.iter().map(|&part| PartOfSize { geometry: part.geometry.heads_only(), ..part });
-        self.walk_parts(&heads.collect::<ArrayVec<_, { PageSize::ALL.len() }>>(), mem, va, list);
+        let heads: ArrayVec<_, { PageSize::ALL.len() }> = heads.collect();
+        self.walk_parts((&heads, None), mem, va, list);
     }
 
     fn hidden_lines(&self, mem: &PhysMem, va: VirtAddr) -> Option<[PhysAddr; 2]> {
-        if !self.heads_only {
+        if !self.heads_only && self.record.is_none() {
             return None;
         }
         let Located { part, slot, key, .. } = self.locate(mem, va)?;
         let geometry = &self.parts[part].geometry;
+        if let Some(record) = &self.record {
+            let room = Self::probe(geometry, mem, key, |_| {}).room;
+            return record.contains(slot).then(|| [room.unwrap_or_else(|| power::victim(geometry, mem, key)), slot]);
+        }
         let head = geometry.slot(geometry.home(key), key.vpn);
         (slot != head).then_some([head, slot])
     }
 
-    fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) {
-        let [head, slot] = self.hidden_lines(mem, va).expect("the page is behind the head of a chain");
-        chained::exchange(mem, head, slot);
+    fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Result<(), NoRoom> {
+        let lines = self.hidden_lines(mem, va).expect("hardware does not find the page");
+        if let Some(record) = &self.record {
+            let PartOfSize { size, geometry, .. } = &self.parts[0];
+            return power::refill(geometry, record, mem, self.key(*size, va), lines).ok_or(NoRoom);
+        }
+        chained::exchange(mem, lines[0], lines[1]);
+        Ok(())
     }
 
     /// Prefetches on the host the slots at which the searches for the page begin.
@@ -374,7 +399,11 @@ impl<K: Kind> Design for Hashed<K> {
     }
 
     fn entry(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> PhysAddr {
-        let located = if self.parts.len() > 1 { self.locate(mem, va) } else { None };
+        let several = self.parts.len() > 1 || self.record.is_some();
+        let located = if several { self.locate(mem, va) } else { None };
+        if let Some(slot) = located.as_ref().map(|located| located.slot).filter(|_| self.record.is_some()) {
+            return slot + 8;
+        }
         // A size that the table does not hold is not mapped in the end.
         let part_for_size = || self.parts.iter().position(|part| part.size == size).unwrap_or(0);
         let part = located.map_or_else(part_for_size, |located| located.part);
@@ -383,7 +412,8 @@ impl<K: Kind> Design for Hashed<K> {
         let mut last = PhysAddr(0);
         let Probe { found, room } = Self::probe(geometry, mem, key, |line| last = line);
         let entry = |slot| slot::entry_addr(geometry, slot, geometry.index(key.vpn));
-        found.or(room).map_or(last, entry)
+        let victim = || self.record.map(|_| power::victim(geometry, mem, key));
+        found.or(room).or_else(victim).map_or(last, entry)
     }
 
     fn reserve(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize) -> bool {
@@ -395,7 +425,7 @@ impl<K: Kind> Design for Hashed<K> {
                 found.is_some() || room.is_some_and(has_slot)
             }
             HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power => {
-                found.or(room).is_some()
+                found.or(room).is_some() || self.record.is_some()
             }
         }
     }
@@ -406,7 +436,12 @@ impl<K: Kind> Design for Hashed<K> {
         let Probe { found, room } = Self::probe(&geometry, mem, key, |_| {});
         let slot = match (found, room, K::KIND) {
             (Some(slot), ..) => slot,
-            (None, None, _) => return Err(NoRoom),
+            (None, None, _) => {
+                let record = self.record.as_ref().ok_or(NoRoom)?;
+                let victim = power::victim(&geometry, mem, key);
+                power::evict(&geometry, record, mem, victim).ok_or(NoRoom)?;
+                open::occupy(&geometry, mem, key, victim)
+            }
             (None, Some(room), HashedKind::Chained) => chained::occupy(&geometry, mem, key, room).ok_or(NoRoom)?,
             (None, Some(room), HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power) => {
                 open::occupy(&geometry, mem, key, room)
@@ -448,6 +483,10 @@ impl<K: Kind> Design for Hashed<K> {
         self.pages.remove(key.vpn, key.size);
         if !slot::is_used(tag) {
             self.parts[part].slots -= 1;
+            if let Some(record) = self.record.filter(|record| record.contains(slot)) {
+                power::remove(&record, mem, key, slot);
+                return slot + 8;
+            }
             geometry.add_to_counter(mem, Counter::Used, -1);
             match K::KIND {
                 HashedKind::Chained => {

@@ -63,6 +63,18 @@ pub enum Collisions {
     Kernel,
 }
 
+/// What happens to a page of the power design whose groups are both full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FullGroups {
+    /// The run ends with an error.
+    #[default]
+    Error,
+    /// The kernel moves an entry of the primary group to a record of its own, which no walker reads. A walk for that
+    /// page raises a fault, whose handler moves it back.
+    Evict,
+}
+
 /// Parameters of a hashed page table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +106,9 @@ pub struct HashedConfig {
     /// Who resolves collisions of the chained design.
     #[serde(default)]
     pub collisions: Collisions,
+    /// What happens to a page of the power design whose groups are both full.
+    #[serde(default)]
+    pub full_groups: FullGroups,
     /// The page sizes that the table can hold, and how a walker finds them. Default: 4 KiB alone.
     #[serde(default)]
     pub sizes: SizesConfig,
@@ -155,6 +170,10 @@ impl HashedConfig {
             let what = format!("{} has no chains; remove the key", context.design);
             return context.refuse("page_table.collisions", what);
         }
+        if kind != HashedKind::Power && self.full_groups != FullGroups::Error {
+            let what = format!("{} has no groups of slots; remove the key", context.design);
+            return context.refuse("page_table.full_groups", what);
+        }
         self.sizes.validate(false, context)
     }
 
@@ -169,12 +188,17 @@ impl HashedConfig {
             search_lines: search_lines(),
             exits_per_scan: 1,
             collisions: Collisions::Walker,
+            full_groups: FullGroups::Error,
             sizes: SizesConfig::default(),
         };
         let (usual, all) = kind.clusters();
         let mut samples = vec![small.clone()];
         for cluster in [all.first(), all.last()].into_iter().flatten().filter(|&&cluster| cluster != usual) {
             samples.push(Self { cluster: Some(*cluster), seed: 3, exits_per_scan: 3, ..small.clone() });
+        }
+        if kind == HashedKind::Power {
+            let few_groups = Some(Bytes(32 << 10));
+            samples.push(Self { full_groups: FullGroups::Evict, table_bytes: few_groups, ..small.clone() });
         }
         if kind == HashedKind::Chained {
             let few_heads = Some(Bytes(256 << 10));

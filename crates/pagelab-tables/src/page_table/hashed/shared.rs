@@ -4,8 +4,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::geometry::{Counter, Geometry};
-use super::parameters::{Collisions, HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
+use super::geometry::{CHAINED_SLOT_BYTES, Counter, Geometry};
+use super::parameters::{Collisions, FullGroups, HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, PartOfSize, chained, open, power};
 use crate::page_table::{Boot, ScanStep, SetAside, Shared, TableScan};
@@ -14,6 +14,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
+use pagelab_trace::quantity::Bytes;
 
 /// Statistics of the scans for slots of ended processes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct SharedTable {
     sizes: ArrayVec<(PageSize, usize), { PageSize::ALL.len() }>,
     serial: bool,
     heads_only: bool,
+    /// The kernel's record of entries that were evicted from full groups. Its stale slots count among the table's.
+    record: Option<Geometry>,
     pub scans: ScanCounters,
     exits_per_scan: usize,
     /// The smallest tag that was never allocated.
@@ -43,9 +46,14 @@ pub struct SharedTable {
 }
 
 impl SharedTable {
-    fn new(config: &HashedConfig, tables: ArrayVec<Geometry, { PageSize::ALL.len() }>) -> Self {
+    fn new(
+        config: &HashedConfig,
+        tables: ArrayVec<Geometry, { PageSize::ALL.len() }>,
+        record: Option<Geometry>,
+    ) -> Self {
         Self {
             tables,
+            record,
             sizes: config.sizes.with_tables().collect(),
             serial: config.sizes.are_probed_serially(),
             heads_only: config.collisions == Collisions::Kernel,
@@ -60,7 +68,7 @@ impl SharedTable {
     /// The table with a frame that a scan reads, and the frame's number within that table.
     fn table_at(&self, frame: u64) -> (&Geometry, u64) {
         let mut within = frame;
-        for table in &self.tables {
+        for table in self.tables.iter().chain(&self.record) {
             if within < table.slot_frames() {
                 return (table, within);
             }
@@ -71,12 +79,12 @@ impl SharedTable {
 
     /// Number of frames that a scan reads.
     pub fn slot_frames(&self) -> u64 {
-        self.tables.iter().map(Geometry::slot_frames).sum()
+        self.tables.iter().chain(&self.record).map(Geometry::slot_frames).sum()
     }
 
     /// Sum of a counter over the tables.
     pub fn counter(&self, mem: &PhysMem, counter: Counter) -> u64 {
-        self.tables.iter().map(|table| table.counter(mem, counter)).sum()
+        self.tables.iter().chain(&self.record).map(|table| table.counter(mem, counter)).sum()
     }
 
     /// Number of slots that pages hash to.
@@ -86,7 +94,7 @@ impl SharedTable {
 
     fn space<K: Kind>(&self, asid: u16) -> Hashed<K> {
         let part = |&(size, table): &(PageSize, usize)| PartOfSize { size, geometry: self.tables[table], slots: 0 };
-        Hashed::new(self.sizes.iter().map(part).collect(), (self.serial, self.heads_only), asid)
+        Hashed::new(self.sizes.iter().map(part).collect(), (self.serial, self.heads_only), self.record, asid)
     }
 
     fn take_tag(&mut self) -> Option<u16> {
@@ -165,6 +173,9 @@ impl SharedTable {
             ways.push(format!("longer searches ({key}.search_lines=N, up to {MAX_SEARCH_LINES})"));
         }
         ways.push(format!("a larger table ({key}.table_bytes=SIZE or a lower load_factor)"));
+        if geometry.kind == HashedKind::Power && self.record.is_none() {
+            ways.push(format!("a kernel that evicts entries ({key}.full_groups=evict)"));
+        }
         if self.tables.len() > 1 {
             ways.push(format!("other shares of the page sizes ({key}.sizes.shares)"));
         }
@@ -211,7 +222,8 @@ impl SharedTable {
             }
         }
         geometry.add_to_counter(mem, Counter::Used, -deleted);
-        geometry.add_to_counter(mem, Counter::Stale, -deleted);
+        let counts_stale = if self.record.is_some() { self.tables[0] } else { geometry };
+        counts_stale.add_to_counter(mem, Counter::Stale, -deleted);
         self.scans.deleted += deleted.unsigned_abs();
     }
 }
@@ -225,10 +237,22 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
             end = table.end();
             tables.push(table);
         }
+        let mut record = None;
+        if config.full_groups == FullGroups::Evict {
+            let heads = tables[0].slots();
+            let like = HashedConfig {
+                table_bytes: Some(Bytes(heads * CHAINED_SLOT_BYTES)),
+                load_factor: Some(1.0),
+                search_lines: MAX_SEARCH_LINES,
+                ..config.clone()
+            };
+            let table = Geometry::new(&like, HashedKind::Chained, (boot.frames, end), 1.0, &key)?;
+            (record, end) = (Some(table), table.end());
+        }
         let first = tables[0].base().pfn();
         mem.create_block(first, end - first.0);
         let set_aside = SetAside { end, of_spaces: 0, what: Some("the hashed table") };
-        Ok((Self::new(config, tables), set_aside))
+        Ok((Self::new(config, tables, record), set_aside))
     }
 
     /// The state of the table at the end, and the cost of scans for ended processes.
@@ -253,6 +277,12 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
             Measure::count("scan.deleted", deleted, "Slots deleted by these scans"),
             Measure::cycles("scan.cycles", cycles, "Cycles of the scans, among cycles.kernel"),
         ];
+        if let Some(record) = &self.record {
+            let evicted = self.tables[0].counter(mem, Counter::Evicted);
+            all.push(Measure::count("evicted", evicted, "Entries evicted from full groups to the kernel's record"));
+            let used = record.counter(mem, Counter::Used);
+            all.push(Measure::number("record.used", used, "Entries in the kernel's record at the end"));
+        }
         for (table, (size, _)) in self.tables.iter().zip(&self.sizes).filter(|_| self.tables.len() > 1) {
             let name = size.name();
             let used = table.counter(mem, Counter::Used);

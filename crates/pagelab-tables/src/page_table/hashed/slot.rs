@@ -42,6 +42,11 @@ pub fn asid_of(tag: u64) -> u16 {
     (tag >> ASID_SHIFT) as u16
 }
 
+/// The number that the pages of a slot have in common.
+pub fn number_of(tag: u64) -> u64 {
+    tag & ((1 << 36) - 1)
+}
+
 /// Mask of an entry's valid bit in the tag.
 #[inline(always)]
 pub fn valid(index: u32) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pagelab_trace::cases;
 
-use super::parameters::{Collisions, HashFunction};
+use super::parameters::{Collisions, FullGroups, HashFunction};
 use super::*;
 use crate::page_table::{Boot, Shared, SizeProbes, SizeTables, SizesConfig, TableScan, WalkList};
 use pagelab_base::addr::FRAME_SHIFT;
@@ -25,6 +25,7 @@ fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
         search_lines: SEARCH_LINES,
         exits_per_scan: 1,
         collisions: Collisions::Walker,
+        full_groups: FullGroups::Error,
         sizes: SizesConfig::default(),
     }
 }
@@ -429,7 +430,7 @@ fn hardware_that_sees_heads_only_finds_what_the_kernel_uncovers() {
     for (head, chain) in [(0, [1, 2, 3, 4]), (2, [3, 2, 1, 4]), (3, [3, 2, 4, 1])] {
         if let Some(lines) = spaces[head].hidden_lines(&mem, va(8)) {
             assert_eq!(walk(&spaces[head], &mem, 8).refs().last().unwrap().addr, lines[1].align_down(64));
-            spaces[head].uncover(&mut mem, va(8));
+            spaces[head].uncover(&mut mem, va(8)).unwrap();
         }
         for (n, space) in spaces.iter().enumerate() {
             assert_eq!(space.hidden_lines(&mem, va(8)).is_none(), n == head);
