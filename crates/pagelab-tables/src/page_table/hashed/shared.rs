@@ -8,7 +8,7 @@ use super::geometry::{CHAINED_SLOT_BYTES, Counter, Geometry};
 use super::parameters::{Collisions, FullGroups, HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, PartOfSize, chained, open, power};
-use crate::page_table::{Boot, ScanStep, SetAside, Shared, TableScan};
+use crate::page_table::{Boot, ScanStep, SetAside, Shared, SizeTables, TableScan};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -232,8 +232,12 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     fn boot(config: &HashedConfig, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError> {
         let key = format!("system.layers.{}.page_table", boot.layer);
         let (mut tables, mut end) = (ArrayVec::new(), boot.taken);
-        for share in config.sizes.table_shares() {
-            let table = Geometry::new(config, K::KIND, (boot.frames, end), share, &key)?;
+        for (share, (size, _)) in config.sizes.table_shares().into_iter().zip(config.sizes.with_tables()) {
+            // Super-slots keep lines of neighbouring pages together for a host. A table of larger pages is small.
+            let separate = size > PageSize::Size4K && config.sizes.tables == SizeTables::Separate;
+            let lines = HashedConfig { cluster: config.cluster.map(|pages| pages.min(8)), ..config.clone() };
+            let of_size = if separate { &lines } else { config };
+            let table = Geometry::new(of_size, K::KIND, (boot.frames, end), share, &key)?;
             end = table.end();
             tables.push(table);
         }

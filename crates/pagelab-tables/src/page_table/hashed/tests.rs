@@ -404,6 +404,10 @@ fn memory_is_divided_between_the_tables_of_the_sizes() {
     assert_eq!(slots(&HashedConfig { sizes: divided, ..sizes.clone() }), [49152, 16384]);
     let shared = SizesConfig { tables: SizeTables::Shared, ..sizes.sizes.clone() };
     assert_eq!(slots(&HashedConfig { sizes: shared, ..sizes.clone() }), [65536]);
+    // The lines of 4,096 pages of 4 KiB lie together, 32 KiB each. Others are found one by one.
+    let large_clusters = HashedConfig { cluster: Some(4096), ..sizes.clone() };
+    let (compact, _) = table::<Compact>(&large_clusters);
+    assert_eq!(compact.tables.iter().map(Geometry::homes).collect::<Vec<_>>(), [31, 64]);
     // 16 GiB by the load factor of 1/4: 4 slots per page of each size.
     let by_load = HashedConfig { table_bytes: None, ..sizes };
     let all = f64::from(4 << 22);
