@@ -75,8 +75,8 @@ impl Sums {
     }
 }
 
-/// The name of a statistic with `*` for names of layers, numbers, levels and places. A statistic of an account is the
-/// same as that of the whole run.
+/// The name of a statistic with `*` for names of layers, numbers, levels and places, and with the design that counts it:
+/// `layer.*.fault_engine(mfoe).hits`. A statistic of an account is the same as that of the whole run.
 fn kind_of(name: &str, config: &Config, stats: &Statistics) -> String {
     let is_name = |part: &str| {
         part.bytes().all(|byte| byte.is_ascii_digit())
@@ -93,7 +93,25 @@ fn kind_of(name: &str, config: &Config, stats: &Statistics) -> String {
     if stats.values.contains_key(&parts[account..].join(".")) {
         parts.drain(..account);
     }
-    parts.iter().map(|part| if is_name(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
+    let design = match parts[..] {
+        ["layer", layer, part, ..] => design_of(part, layer, config),
+        _ => None,
+    };
+    let mut kinds: Vec<_> = parts.iter().map(|part| if is_name(part) { "*" } else { part }.to_owned()).collect();
+    if let Some(design) = design {
+        kinds[2] += &format!("({design})");
+    }
+    kinds.join(".")
+}
+
+/// The design of a part of a layer, where several designs have statistics of the same name.
+fn design_of(part: &str, layer: &str, config: &Config) -> Option<&'static str> {
+    let layer = config.system.layers.iter().find(|configured| configured.name == layer)?;
+    match part {
+        "page_table" => Some(layer.page_table.name()),
+        "fault_engine" => layer.fault_engine.as_ref().map(FaultEngineConfig::name),
+        _ => None,
+    }
 }
 
 /// A system with each design of each kind.
