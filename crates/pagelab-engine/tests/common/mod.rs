@@ -184,7 +184,7 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
         .map(|(source, cpus)| PlacedSource { source, cpus: cpus.to_vec(), memory_limit: None })
         .collect();
     let mut simulation = Simulation::new(config, placed, None).unwrap_or_else(|e| panic!("{e}"));
-    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{}: {e}", config.system.name));
     let stats = Statistics::collect(&simulation);
     (simulation, stats)
 }
