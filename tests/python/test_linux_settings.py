@@ -10,9 +10,10 @@ from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console as Terminal
 
 from pagelab import UsageError
-from pagelab_linux import LinuxError, bench, side_by_side, suite, trace
+from pagelab.run_time.counters import Counters
+from pagelab_linux import LinuxError, bench, rounds, side_by_side, suite, trace
 from pagelab_linux.build import Image, Variant, Workshop
-from pagelab_linux.cli import commands, trace_output
+from pagelab_linux.cli import bench_output, commands, trace_output
 from pagelab_linux.guest import Machine
 from pagelab_linux.layout import Layout, layout
 from pagelab_linux.references import FOUND, LineSources
@@ -221,6 +222,54 @@ def test_kernels_are_there_before_the_first_figure_and_a_failure_loses_none(
     assert did == ["build patched", "run 4", "run 5"]
     assert [(figure.levels, figure.faults) for figure in figures] == [(5, 16384)]
     assert failures == ["off, touch, 4 levels: the guest did not end"]
+
+
+def test_settings_take_turns_and_changes_are_of_one_round(
+    workshop: Workshop, did: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The host becomes slower by 10 % a round; the second setting takes a quarter less.
+    boots = 0
+
+    def boot(machine: Machine, *_: object) -> Console:
+        nonlocal boots
+        slow, setting = 1.1 ** (boots // 2), boots % 2
+        boots += 1
+        did.append(" ".join(machine.before[:2]))
+        counted = Path(machine.before[machine.before.index("-o") + 1])
+        counted.parent.mkdir(exist_ok=True)
+        counted.write_text(f"{1000 + boots}\t\tload_misses:G\t1\n")
+        ticks, loop = (round(100_000 * slow * factor) for factor in ((1.0, 0.5), (0.75, 0.4))[setting])
+        touched = f"faults=100\nticks={ticks}\nloop_ticks={loop}\n"
+        return parse(f"{texts.BOOT}PAGELAB begin 1 {WORKLOAD.step}\n{touched}PAGELAB end 1 status=0\n{texts.END}")
+
+    monkeypatch.setattr(bench, "run", boot)
+    settings = [bench.Setting("off", "patched"), bench.Setting("on", "patched")]
+    events = Counters({"load_misses": "load_misses:G"}, None)
+    plan = bench.Plan(settings, [bench.Workload("touch", WORKLOAD.step)], [4], "icount", rounds=7, events=events)
+    figures, failures = bench.measure(workshop, plan)
+    assert did == ["build patched", *["perf stat"] * 14]
+    assert not failures
+    assert [(figure.setting, figure.round) for figure in figures] == [
+        (name, round_) for name in ("off", "on") for round_ in range(1, 8)
+    ]
+    by_name = {(row.setting, row.measure): row for row in rounds.rows(figures)}
+    faults = by_name["on", "per fault"]
+    assert faults.median.value == pytest.approx(750 * 1.1**3, rel=1e-4)
+    assert faults.median.low < faults.median.value < faults.median.high
+    assert faults.change is not None
+    assert [faults.change.value, faults.change.low, faults.change.high] == pytest.approx([-25] * 3, abs=0.01)
+    loop = by_name["on", "per page, second pass"].change
+    assert loop is not None
+    assert loop.value == pytest.approx(-20, abs=0.01)
+    assert by_name["off", "per fault"].change is None
+    assert by_name["off", "load_misses"].median.value == 1007
+    text = bench_output.as_json("6.12", "cycles", figures, failures, None)
+    assert len(json.loads(text)["rounds"]) == 6
+
+
+def test_a_round_without_its_partner_has_no_change() -> None:
+    figures = [bench.Figure("off", "touch", 4, 10, 100, 50, {}, 1), bench.Figure("on", "touch", 4, 10, 90, 40, {}, 2)]
+    assert [row.change for row in rounds.rows(figures)] == [None] * 4
 
 
 def test_a_setting_is_carried_out_around_the_workloads(

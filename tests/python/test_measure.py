@@ -412,6 +412,9 @@ def test_counters_are_those_of_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     intel = counters.find("GenuineIntel")
     assert intel.missing is None
     assert intel.events["load_walk_cycles"] == "dtlb_load_misses.walk_active:u"
+    guests = counters.find("GenuineIntel", in_guests=True).events
+    assert guests["load_walk_cycles"] == "dtlb_load_misses.walk_active:G"
+    assert "cycles_kernel" not in guests
     amd = counters.find("AuthenticAMD")
     assert amd.missing == "this processor (AuthenticAMD) does not count walk cycles"
     text = "# a comment\n\n77\t\tcycles:u\t1\t100.00\n<not counted>\t\tcycles:k\t0\t0.00\n"

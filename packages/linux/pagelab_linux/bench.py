@@ -5,16 +5,19 @@ Models: nothing; it measures. A workload is passed over twice, and only the firs
 Source: kernel/tests/touch.c, matrix.c; the workloads are those of the software translation cache's evaluation.
 Parameters: workloads and kernels with their settings (`bench.toml`), levels of page tables.
 Deviations: emulation delivers an exception without instructions, so the hardware's part of a fault is not counted.
-    The timer's interrupts during the passes are, about one per ten million instructions.
+    The timer's interrupts during the passes are, about one per ten million instructions. Events of the processor are
+    counted for the whole guest, its start included.
 """
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
+from pagelab.run_time.counters import Counters
 from pagelab_linux import LinuxError
 from pagelab_linux.build import Image, Variant, Workshop
 from pagelab_linux.guest import Machine, run
@@ -22,6 +25,7 @@ from pagelab_linux.initramfs import initramfs
 from pagelab_linux.layout import Layout, read_toml
 
 KERNELS = ("plain", "patched")
+NO_EVENTS = Counters({}, None)
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,18 @@ class Figure:
     loop_ticks: int
     counters: dict[str, str]
     """What the steps after it printed"""
+    round: int = 1
+    events: dict[str, int] = field(default_factory=dict)
+    """Of the processor, in the whole guest; empty where they cannot be counted"""
 
     @property
     def per_fault(self) -> float:
         return self.ticks / self.faults if self.faults else 0.0
+
+    @property
+    def loop_per_page(self) -> float:
+        """Of the second pass, which finds all pages mapped: what is left are accesses, TLB misses and walks."""
+        return self.loop_ticks / self.faults if self.faults else 0.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,9 @@ class Plan:
     levels: Sequence[int]
     accelerator: str = "icount"
     seconds: float = 600.0
+    rounds: int = 1
+    """How often each figure is measured; the settings take turns"""
+    events: Counters = NO_EVENTS
 
 
 def load(layout: Layout) -> tuple[list[Setting], list[Workload]]:
@@ -131,31 +146,42 @@ def measure(
     variants = dict.fromkeys(Variant(plain=setting.kernel == "plain") for setting in plan.settings)
     images = {variant.plain: workshop.image(variant) for variant in variants}
     figures, failures = [], []
-    for setting in plan.settings:
-        for workload in plan.workloads:
-            for levels in plan.levels:
-                image = images[setting.kernel == "plain"]
-                try:
-                    figures.append(_figure(workshop, plan, image, archive, setting, workload, levels))
-                except LinuxError as error:
-                    failures.append(f"{setting.name}, {workload.name}, {levels} levels: {error}")
-                    workshop.say(failures[-1])
-                else:
-                    report(figures[-1])
+    order = product(range(1, plan.rounds + 1), plan.workloads, plan.levels, plan.settings)
+    for round_, workload, levels, setting in order:
+        image = images[setting.kernel == "plain"]
+        try:
+            figures.append(_figure(workshop, plan, image, archive, setting, workload, levels, round_))
+        except LinuxError as error:
+            in_round = f", round {round_}" if plan.rounds > 1 else ""
+            failures.append(f"{setting.name}, {workload.name}, {levels} levels{in_round}: {error}")
+            workshop.say(failures[-1])
+        else:
+            report(figures[-1])
+    places = {setting.name: place for place, setting in enumerate(plan.settings)}
+    figures.sort(key=lambda figure: places[figure.setting])
     return figures, failures
 
 
 def _figure(
-    workshop: Workshop, plan: Plan, image: Image, archive: Path, setting: Setting, workload: Workload, levels: int
+    workshop: Workshop,
+    plan: Plan,
+    image: Image,
+    archive: Path,
+    setting: Setting,
+    workload: Workload,
+    levels: int,
+    round_: int,
 ) -> Figure:
+    console = workshop.work / "consoles" / f"bench-{setting.name}-{workload.name}-{levels}.log"
+    counted = console.with_suffix(".events")
     machine = Machine(
         accelerator=plan.accelerator,
         memory_mib=workload.memory_mib,
         levels=levels,
         seconds=plan.seconds,
         parameters=tuple(setting.parameters),
+        before=tuple(plan.events.command(counted)) if plan.events.events else (),
     )
-    console = workshop.work / "consoles" / f"bench-{setting.name}-{workload.name}-{levels}.log"
     steps = [*setting.before, workload.step, *setting.after]
     output = run(machine, image.kernel, archive, steps, console)
     problems = output.problems()
@@ -168,4 +194,7 @@ def _figure(
         raise LinuxError(f"{workload.step}: printed no faults, ticks and loop_ticks as whole numbers; see {console}")
     whole = {key: int(str(value)) for key, value in figures.items()}
     counters = {key: value for each in later for key, value in each.values}
-    return Figure(setting.name, workload.name, levels, whole["faults"], whole["ticks"], whole["loop_ticks"], counters)
+    events = plan.events.read(counted.read_text(encoding="utf-8")) if counted.exists() else {}
+    counted.unlink(missing_ok=True)
+    name = (setting.name, workload.name, levels)
+    return Figure(*name, whole["faults"], whole["ticks"], whole["loop_ticks"], counters, round_, events)

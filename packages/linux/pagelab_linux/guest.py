@@ -47,6 +47,8 @@ class Machine:
     at_once: bool = False
     """Whether emulated CPUs run at the same time, each as a thread of the host. QEMU 7.2 then traps on breakpoints of
     code that is patched already, so it is for kernels that do not patch themselves (without CONFIG_JUMP_LABEL)"""
+    before: tuple[str, ...] = ()
+    """A command that runs QEMU: perf, which counts"""
 
     def check(self) -> None:
         """Refuses an impossible machine.
@@ -80,7 +82,7 @@ class Machine:
         Raises:
             UsageError: the steps do not fit the kernel's command line.
         """
-        command = [QEMU, "-machine", "q35", "-m", str(self.memory_mib), "-nodefaults"]
+        command = [*self.before, QEMU, "-machine", "q35", "-m", str(self.memory_mib), "-nodefaults"]
         # Each node is a socket of its own, as on a real machine.
         command += ["-smp", f"{self.cpus},sockets={self.nodes}"]
         command += ["-display", "none", "-serial", "stdio", "-no-reboot", "-no-user-config"]

@@ -61,14 +61,25 @@ class Counters:
         return counts
 
 
-def find(vendor: str) -> Counters:
-    """The events that perf can count on this machine."""
+def find(vendor: str, *, in_guests: bool = False) -> Counters:
+    """The events that perf can count on this machine: in user mode, or with `in_guests` in virtual machines alone.
+
+    A guest's `cycles_user` are all its cycles, and it has no `cycles_kernel`.
+    """
     if not shutil.which("perf"):
         return Counters({}, "perf is not installed")
     wanted = {**GENERIC, **BY_VENDOR.get(vendor, {})}
+    if in_guests:
+        # perf-list(1): the modifier G counts while a guest runs.
+        wanted = {
+            name: [f"{event[:-1]}G" for event in candidates]
+            for name, candidates in wanted.items()
+            if name != "cycles_kernel"
+        }
     events, whys = {}, []
     for name, candidates in wanted.items():
         for event in candidates:
+            # Nothing is counted before a guest runs, but perf knows the event.
             why = _refusal(event)
             if why is None:
                 events[name] = event

@@ -1,7 +1,6 @@
 """`pagelab linux`: a real kernel with the mechanisms, built, booted, tested and measured in a virtual machine."""
 
 import dataclasses
-import json as json_format
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,12 +12,15 @@ from rich.table import Table
 
 from pagelab import UsageError, _engine
 from pagelab.cli.command import App
-from pagelab.cli.terminal import Quiet, print_table
+from pagelab.cli.terminal import Quiet, print_table, warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
+from pagelab.run_time import counters, host
 from pagelab_linux import LinuxError, bench, guest, others, suite, tools
 from pagelab_linux.build import Variant, Workshop
+from pagelab_linux.cli import bench_output
 from pagelab_linux.initramfs import initramfs, programs
 from pagelab_linux.layout import default_work, layout
+from pagelab_linux.rounds import rows as summarise
 from pagelab_linux.source import is_installed
 
 app = App(
@@ -176,12 +178,23 @@ def bench_command(
         list[int] | None, typer.Option("--levels", help="Levels of page tables; repeatable. Default: 4 and 5.")
     ] = None,
     accelerator: Accelerator = "icount",
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds",
+            min=1,
+            help="Measure each figure this often, the settings alternately; six or more give 95 % intervals.",
+        ),
+    ] = 1,
     json: Json = None,
     jobs: Jobs = None,
     work: Work = None,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a page fault: instructions, which are reproducible, or processor cycles with kvm."""
+    """Measure a page fault: instructions, which are reproducible, or processor cycles with kvm.
+
+    With kvm, perf counts the guest's TLB misses and walk cycles, where the processor has such events.
+    """
     if json:
         ensure_ending(json, "JSON")
         ensure_writable(json)
@@ -191,24 +204,26 @@ def bench_command(
         _workloads(known_workloads, workloads or [], lambda step: bench.Workload(step, step)),
         levels or [4, 5],
         accelerator,
+        rounds=rounds,
     )
     for depth in plan.levels:
         guest.Machine(accelerator, levels=depth).check()
     if accelerator == "tcg":
         raise UsageError("--accelerator tcg: emulated time means nothing; give icount or kvm")
+    if accelerator == "kvm":
+        plan = dataclasses.replace(plan, events=counters.find(host.machine().vendor, in_guests=True))
+        if plan.events.missing:
+            warn(f"events of the processor: {plan.events.missing}")
     workshop = _workshop(work, jobs, quiet)
-    figures, failures = bench.measure(workshop, plan, lambda figure: workshop.say(_line(figure)))
+    figures, failures = bench.measure(workshop, plan, lambda figure: workshop.say(bench_output.line(figure)))
     unit = "instructions" if accelerator == "icount" else "cycles"
-    print_table(_table(figures, unit))
+    if rounds == 1:
+        print_table(bench_output.table(figures, unit))
+    else:
+        print_table(bench_output.rounds_table(summarise(figures), unit))
     if json:
-        result = {
-            "pagelab_version": _engine.__version__,
-            "kernel": workshop.layout.series().version,
-            "unit": unit,
-            "figures": [{**vars(figure), "per_fault": figure.per_fault} for figure in figures],
-            "failures": failures,
-        }
-        write_atomically(json, json_format.dumps(result, indent=2) + "\n")
+        version = workshop.layout.series().version
+        write_atomically(json, bench_output.as_json(version, unit, figures, failures, plan.events.missing))
     if failures:
         raise LinuxError(f"{len(failures)} of {len(figures) + len(failures)} runs failed: {'; '.join(failures)}")
 
@@ -417,22 +432,3 @@ def _show_verdict(verdict: suite.Verdict) -> None:
         print(f"      {problem}")
     if verdict.problems:
         print(f"      console: {verdict.console}", flush=True)
-
-
-def _line(figure: bench.Figure) -> str:
-    name = f"{figure.setting}, {figure.workload}, {figure.levels} levels"
-    return f"{name}: {figure.per_fault:,.1f} per fault, {figure.faults:,} faults"
-
-
-def _table(figures: Sequence[bench.Figure], unit: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("setting", "workload"):
-        table.add_column(title)
-    for title in ("levels", "faults", f"{unit} per fault", "to the first", f"{unit}, all faults"):
-        table.add_column(title, justify="right")
-    for figure in figures:
-        first = next(other for other in figures if (other.workload, other.levels) == (figure.workload, figure.levels))
-        apart = f"{100 * (figure.ticks / first.ticks - 1):+.2f} %" if first is not figure and first.ticks else ""
-        cells = (f"{figure.faults:,}", f"{figure.per_fault:,.1f}", apart, f"{figure.ticks:,}")
-        table.add_row(figure.setting, figure.workload, str(figure.levels), *cells)
-    return table
