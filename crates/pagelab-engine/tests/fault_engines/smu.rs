@@ -436,6 +436,20 @@ fn a_call_that_fills_a_table_makes_its_references() {
     assert_eq!(kernel(&stats) - kernel(&plain), stat(&stats, "fill.cycles") - pages * 12);
 }
 
+#[test]
+fn a_call_that_fills_a_table_survives_its_process() {
+    let mut script = ScriptWriter::new();
+    let other = script.thread(0);
+    let (len, prot, flags) = (64 * 512 * PAGE, Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
+    let file = Some("data".into());
+    script.event(0, EventKind::Mmap { addr: BASE, len, prot, flags, file, file_offset: 0 });
+    script.event(other, EventKind::Exit { code: 0 });
+    let set = ["engine.kernel_refs=off", "system.layers.native.fault_engine.fill=references"];
+    let (_, stats) = run(&smu_with(&[], &set), script.finish(), &[0, 1]);
+    // The references to the entries are left out when they are gone; the rest of the call is not.
+    assert_eq!((stat(&stats, "fill.entries"), stat(&stats, "fill.cycles") >= 64 * 512 * 12), (64 * 512, true));
+}
+
 /// A fork gives a file a second mapping: the kernel serves it to both. With `resume` the unit serves the parent again
 /// when the child is gone.
 #[test]

@@ -5,12 +5,12 @@
 //! Source: Lee, Jin et al., the talk's slide "Fast file mmap()", which has no details.
 //! Parameters: `fault_engine.fill`, `fault_engine.fill_cycles`.
 //! Stats: `layer.NAME.fault_engine.fill.*`.
-//! Deviations: the entries change when the call begins, and these costs follow. The search for the file's blocks
-//! (extents) makes no references.
+//! Deviations: the entries change when the call begins, and these costs follow, without references to entries that are
+//! gone by then. The search for the file's blocks (extents) makes no references.
 
 use crate::fault_engine::kernel_side::{FilledEntries, FilledPart};
 use crate::fault_engine::smu::engine_access::smu_mut;
-use crate::layer::Layer;
+use crate::layer::{AddressSpace, Layer};
 use crate::memory::page_metadata;
 use crate::os::Os;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr};
@@ -18,7 +18,7 @@ use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::step::{Next, RefKind, Step};
-use pagelab_tables::page_table::WalkList;
+use pagelab_tables::page_table::{Leaf, WalkList};
 use std::collections::VecDeque;
 
 /// The rest of such a call, see the module's text.
@@ -45,7 +45,9 @@ impl FillWork {
         let Some(part) = self.parts.front() else { return };
         let layer = &os.layers[self.space.layer];
         step.preset += CodeCost::from_cycles(self.each.0 * part.entries);
-        plan_part(layer, self.space.index, part, step);
+        if has_entries(layer, self.space.index, part) {
+            plan_part(layer, self.space.index, part, step);
+        }
     }
 
     /// See `Activity::commit` of the simulation.
@@ -62,6 +64,22 @@ impl FillWork {
     pub fn charge(&self, os: &mut Os, cycles: Cycles) {
         smu_mut(&mut os.layers[self.space.layer]).counters.fill_cycles += cycles;
     }
+}
+
+/// Whether the entries of a part are still there: meanwhile, another thread may have removed the mapping or ended the
+/// process.
+fn has_entries(layer: &Layer, index: u32, part: &FilledPart) -> bool {
+    let AddressSpace { vmas, table, .. } = &layer.spaces[index];
+    let is_of_small_page = |va| {
+        let mut list = WalkList::new();
+        table.walk(&layer.memory.contents, va, &mut list);
+        match list.leaf {
+            Leaf::Present(mapping) => mapping.size == PageSize::Size4K,
+            Leaf::NotPresent { level, .. } => level == 1,
+        }
+    };
+    let ends = [part.range.start, part.range.end - PageSize::Size4K.bytes()];
+    ends.into_iter().all(|va| vmas.find(va).is_some() && is_of_small_page(va))
 }
 
 /// Plans the references of a part.
