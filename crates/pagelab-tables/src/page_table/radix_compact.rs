@@ -10,7 +10,7 @@
 //! three divisions, and do not simulate it.
 //! Parameters: `line_entries` (8 to 10), `levels` (4 or 5), `division_cycles`.
 //! Stats: `layer.NAME.fault.tables`, `layer.NAME.page_table_frames`.
-//! Deviations: the paper counts the 12 upper bits of each entry as unused, which gives 9.6 entries of 52 bits per line
+//! Deviations: the paper counts the 12 upper bits of each entry as unused, which gives 9.8 entries of 52 bits per line
 //! and not 10. Here an entry of 51 bits has a frame number of 40 bits, as x86-64, and 11 attribute bits. It has no room
 //! for software words, so these are beside the table. Pages of 4 KiB only, as larger ones would have 2.5 MiB and more.
 

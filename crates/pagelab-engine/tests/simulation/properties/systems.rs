@@ -351,7 +351,7 @@ pub const SYSTEMS: &[System] = &[
     (
         "hashed-power",
         &[
-            r#"system.layers.native.page_table={"kind":"hashed-power","table_bytes":"4KiB","full_groups":"evict","exits_per_scan":1}"#,
+            r#"system.layers.native.page_table={"kind":"hashed-power","table_bytes":"32KiB","full_groups":"evict","exits_per_scan":1}"#,
             SWAP,
             "kernel.cgroup_limit_bytes=1MiB",
         ],
