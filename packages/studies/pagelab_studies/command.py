@@ -61,7 +61,9 @@ def command(
             help="Folder with recordings of programs like the paper's, made by examples/programs/record.py.",
         ),
     ] = None,
-    beyond: Annotated[bool, typer.Option(help="Also run designs that the paper does not measure.")] = False,
+    beyond: Annotated[
+        bool, typer.Option(help="Also run what the shipped results lack: other designs, a log-structured store.")
+    ] = False,
 ) -> None:
     """Reproduce a paper's figures and write them next to the published ones: report, pictures, JSON."""
     if name is None:
@@ -74,7 +76,7 @@ def command(
     reproduction = REPRODUCTIONS[name]
 
     if beyond and not any(run.beyond for run in reproduction.runs()):
-        raise pagelab.UsageError(f"{name} has no designs beyond the paper's: omit --beyond")
+        raise pagelab.UsageError(f"{name} has no runs beyond the shipped results: omit --beyond")
     there = _recordings(reproduction, programs)
 
     def only(run: study.Run) -> bool:

@@ -46,7 +46,7 @@ class Run:
     label: str = ""
     """Distinguishes runs of the same workload and system."""
     beyond: bool = False
-    """Whether the paper does not measure its system; such runs are only made on request."""
+    """Whether it is only made on request, as a system that the paper does not measure."""
     beside: tuple[str, ...] = ()
     """Sources that run beside it, each restarted when it ends."""
     arrivals: tuple[str, ...] = ()
