@@ -436,18 +436,24 @@ fn a_call_that_fills_a_table_makes_its_references() {
     assert_eq!(kernel(&stats) - kernel(&plain), stat(&stats, "fill.cycles") - pages * 12);
 }
 
+/// When the child of a fork is gone, the unit serves the parent again, and its entries are filled anew. Meanwhile the
+/// parent ends.
 #[test]
-fn a_call_that_fills_a_table_survives_its_process() {
-    let mut script = ScriptWriter::new();
-    let other = script.thread(0);
-    let (len, prot, flags) = (64 * 512 * PAGE, Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
-    let file = Some("data".into());
-    script.event(0, EventKind::Mmap { addr: BASE, len, prot, flags, file, file_offset: 0 });
-    script.event(other, EventKind::Exit { code: 0 });
-    let set = ["engine.kernel_refs=off", "system.layers.native.fault_engine.fill=references"];
-    let (_, stats) = run(&smu_with(&[], &set), script.finish(), &[0, 1]);
-    // The references to the entries are left out when they are gone; the rest of the call is not.
-    assert_eq!((stat(&stats, "fill.entries"), stat(&stats, "fill.cycles") >= 64 * 512 * 12), (64 * 512, true));
+fn a_fill_outlives_the_process_that_it_is_for() {
+    const PAGES: u64 = 64 * 512;
+    let set = ["fill=references", "after_fork=resume"].map(|key| format!("system.layers.native.fault_engine.{key}"));
+    let config = smu_with(&[], &set.each_ref().map(String::as_str));
+    for late in (0..10).map(|n| n * 100_000) {
+        let mut script = script(PAGES, MapFlags::SHARED);
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        let child = script.thread(1);
+        pause(&mut script, child, 6_000_000);
+        script.event(child, EventKind::Exit { code: 0 });
+        pause(&mut script, 0, 6_000_000 + late);
+        script.event(0, EventKind::Exit { code: 0 });
+        let (_, stats) = run(&config, script.finish(), &[0, 1]);
+        assert!([PAGES, 2 * PAGES].contains(&stat(&stats, "fill.entries")), "{late}");
+    }
 }
 
 /// A fork gives a file a second mapping: the kernel serves it to both. With `resume` the unit serves the parent again

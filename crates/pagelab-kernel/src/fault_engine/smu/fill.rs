@@ -66,8 +66,8 @@ impl FillWork {
     }
 }
 
-/// Whether the entries of a part are still there: meanwhile, another thread may have removed the mapping or ended the
-/// process.
+/// Whether the entries of a part are still there: meanwhile, the mapping may have been removed or the process may have
+/// ended.
 fn has_entries(layer: &Layer, index: u32, part: &FilledPart) -> bool {
     let AddressSpace { vmas, table, .. } = &layer.spaces[index];
     let is_of_small_page = |va| {
