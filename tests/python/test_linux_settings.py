@@ -265,6 +265,10 @@ def test_settings_take_turns_and_changes_are_of_one_round(
     assert by_name["off", "load_misses"].median.value == 1007
     text = bench_output.as_json("6.12", "cycles", figures, failures, None)
     assert len(json.loads(text)["rounds"]) == 6
+    headers = [column.header for column in bench_output.rounds_table(rounds.rows(figures), "cycles").columns]
+    assert headers[4:] == ["median", "95 % interval", "to the first", "95 % interval"]
+    few = [figure for figure in figures if figure.round <= 3]
+    assert "range" in [column.header for column in bench_output.rounds_table(rounds.rows(few), "cycles").columns]
 
 
 def test_a_round_without_its_partner_has_no_change() -> None:

@@ -33,8 +33,11 @@ def table(figures: Sequence[Figure], unit: str) -> Table:
 
 
 def rounds_table(rows: Sequence[rounds.Row], unit: str) -> Table:
-    """Medians of several rounds, and changes to the first setting in the same round."""
-    table = _grid(("setting", "workload"), ("levels", "", "median", "interval", "to the first", "interval"))
+    """Medians of several rounds, and changes to the first setting in the same round. If any has too few rounds for an
+    interval, the columns are headed as ranges."""
+    certain = all(row.median.is_certain for row in rows)
+    spread = "95 % interval" if certain else "range"
+    table = _grid(("setting", "workload"), ("levels", "", "median", spread, "to the first", spread))
     for row in rows:
         what = f"{unit} {row.measure}" if row.measure in rounds.MEASURES else row.measure
         cells = [f"{row.median.value:,.1f}", f"{row.median.low:,.1f} to {row.median.high:,.1f}", "", ""]
