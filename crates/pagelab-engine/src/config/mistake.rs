@@ -316,35 +316,3 @@ fn shown(value: &Value) -> String {
     }
     format!("`{}…`", text.chars().take(MOST).collect::<String>())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Assembly, PresetKind, assemble, presets};
-    use pagelab_simulation::config::Config;
-
-    /// An explanation of a valid key would hide the real error.
-    #[test]
-    fn every_accepted_configuration_matches_the_schema() {
-        let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
-        for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive, PresetKind::Window]
-        {
-            for preset in presets(kind) {
-                let name = Some(preset.name);
-                let storage = [format!("kernel.storage={}", preset.name)];
-                let core = [format!("machine.core={}", preset.name)];
-                let mut assembly = Assembly::default();
-                match kind {
-                    PresetKind::Window => assembly.set = &core,
-                    PresetKind::Drive => assembly.set = &storage,
-                    PresetKind::Machine => assembly.machine = name,
-                    PresetKind::System => assembly.system = name,
-                    PresetKind::Kernel => assembly.kernel = name,
-                }
-                let Ok(config) = assemble(&assembly) else { continue };
-                let tree = serde_json::to_value(config).unwrap();
-                assert!(explain(&schema, &tree).is_none(), "{}: {}", preset.name, explain(&schema, &tree).unwrap());
-            }
-        }
-    }
-}

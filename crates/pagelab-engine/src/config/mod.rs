@@ -11,6 +11,7 @@ mod mistake;
 mod preset;
 
 pub use assemble::{Assembly, assemble};
+pub use mistake::explain;
 pub use pagelab_base::switch::Switch;
 pub use pagelab_kernel::config::*;
 pub use pagelab_simulation::config::*;

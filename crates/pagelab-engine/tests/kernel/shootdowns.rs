@@ -1,10 +1,15 @@
 //! Shootdowns and switches between address spaces, compared with counts by hand.
 
-use crate::common::{ScriptWriter, assert_conserved, config, run};
+use crate::common::{ScriptWriter, assert_conserved, config, opener, run};
 use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::{CpuId, SpaceId};
 use pagelab_engine::base::page_fault::Origin;
+use pagelab_engine::kernel::invalidation::Invalidation;
+use pagelab_engine::kernel::vma::VaRange;
+use pagelab_engine::machine::pcids::Presence;
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{EventKind, ProcessIx};
+use pagelab_trace::{Access, AccessKind, EventKind, ProcessIx};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -242,4 +247,49 @@ fn a_space_that_returns_as_another_after_its_end_is_flushed() {
     assert_eq!(simulation.kernels.os.layers[0].spaces.len(), 3, "the children's tag is one and the same");
     // The exits are shootdowns of the children's pages.
     assert_eq!(counts(&stats), [3, 0, 0, 3, 0]);
+}
+
+/// The hypervisor takes the first GiB of its guest's memory away, while CPU 0 runs the guest and CPU 1 the hypervisor.
+fn take_from_guest(system: &str, depth: usize) {
+    let nested_tlb = r#"machine.tlb.nested={"entries":64,"ways":4,"latency_cycles":1}"#;
+    let placed = |cpu| {
+        let source = opener("seq:size=64KiB,passes=1")().unwrap();
+        PlacedSource { source, cpus: vec![cpu], memory_limit: None }
+    };
+    // It stops at the last access, before the programs end.
+    let mut simulation =
+        Simulation::new(&config(system, &[nested_tlb]), vec![placed(0), placed(2)], Some(8192)).unwrap();
+    simulation.run(&mut |_| true).unwrap();
+    let host = simulation.kernels.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
+    let memory = SpaceId { layer: host.into(), index: 1 };
+    assert_eq!(simulation.kernels.guests_in(memory).len(), depth);
+    let program = simulation.programs.inputs[0].spaces().next().unwrap();
+    let address_space = &simulation.kernels.os.layers[program.layer].spaces[program.index];
+    let (asid, last_page) = (address_space.asid, address_space.vmas.iter().last().unwrap().end - 4096);
+    let held = |simulation: &mut Simulation| simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program);
+    let translation = held(&mut simulation).expect("the last page has just been used");
+    simulation.scheduler.cpus[0].presence = Presence::Running;
+    // The CPU's last access was to this page: the filter would answer the next one without the TLB.
+    let again = Access::new(AccessKind::Load, last_page.0, 8);
+    simulation.scheduler.cpus[0].filter.code_page = 0;
+    simulation.scheduler.cpus[0].filter.learn(last_page, translation, 0b1111);
+    assert!(simulation.scheduler.cpus[0].filter.answers(&again));
+
+    let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
+    let gone = Invalidation { ranges: vec![range], pages: 1, ..Invalidation::default() };
+    simulation.invalidate(CpuId(1), memory, &gone, false);
+    assert!(held(&mut simulation).is_none());
+    simulation.scheduler.cpus[0].filter.code_page = 0;
+    assert!(!simulation.scheduler.cpus[0].filter.answers(&again));
+    assert_eq!(simulation.kernels.shootdowns.interrupts, 1, "the CPU that runs a guest");
+    let nested = simulation.hw.units[0].nested.as_ref().unwrap();
+    let host_asid = simulation.kernels.os.asid(memory);
+    let held = (0..1 << 18).any(|frame| nested.holds(host_asid, VirtAddr(frame << 12)));
+    assert!(!held, "the first GiB is all that there is");
+}
+
+#[test]
+fn a_hypervisors_shootdown_reaches_its_guests_translations() {
+    take_from_guest("nested-radix", 1);
+    take_from_guest("nested-3", 2);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::ScriptWriter;
 use pagelab_engine::base::error::EngineError;
-use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::config::{Assembly, Config, PresetKind, assemble, explain, presets};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_trace::EventKind;
 
@@ -574,4 +574,28 @@ fn impossible_machines() {
         ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),
         ("radix", &["machine.memory_bytes=5000"], "machine.memory_bytes", &["5000", "4096", "1 MiB"]),
     ]);
+}
+
+/// An explanation of a valid key would hide the real error.
+#[test]
+fn every_accepted_configuration_matches_the_schema() {
+    let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
+    for kind in [PresetKind::Machine, PresetKind::System, PresetKind::Kernel, PresetKind::Drive, PresetKind::Window] {
+        for preset in presets(kind) {
+            let name = Some(preset.name);
+            let storage = [format!("kernel.storage={}", preset.name)];
+            let core = [format!("machine.core={}", preset.name)];
+            let mut assembly = Assembly::default();
+            match kind {
+                PresetKind::Window => assembly.set = &core,
+                PresetKind::Drive => assembly.set = &storage,
+                PresetKind::Machine => assembly.machine = name,
+                PresetKind::System => assembly.system = name,
+                PresetKind::Kernel => assembly.kernel = name,
+            }
+            let Ok(config) = assemble(&assembly) else { continue };
+            let tree = serde_json::to_value(config).unwrap();
+            assert!(explain(&schema, &tree).is_none(), "{}: {}", preset.name, explain(&schema, &tree).unwrap());
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod copies;
 mod extended_presets;
 mod fast_path;
 mod layer_errors;
+mod lines;
 mod profile;
 mod properties;
 mod quantum;

@@ -84,7 +84,7 @@ impl Simulation {
 
     /// TLB shootdown: drops translations on the CPUs that run the space, and charges the CPU `by` and those that it
     /// interrupts. `freed_tables` if page-table pages were freed: idle CPUs might still read their entries.
-    pub(crate) fn invalidate(&mut self, by: CpuId, space: SpaceId, what: &Invalidation, freed_tables: bool) {
+    pub fn invalidate(&mut self, by: CpuId, space: SpaceId, what: &Invalidation, freed_tables: bool) {
         if what.ranges.is_empty() {
             return;
         }
@@ -180,64 +180,6 @@ impl Simulation {
                 cpu.thread = None;
                 cpu.set_space(None);
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-    use crate::machine::simulation::PlacedSource;
-    use pagelab_base::addr::VirtAddr;
-    use pagelab_base::assoc::AssocPolicy;
-    use pagelab_base::page_fault::Origin;
-    use pagelab_kernel::vma::VaRange;
-    use pagelab_trace::{Access, AccessKind};
-    use pagelab_translate::translation_unit::NestedTlbConfig;
-
-    #[test]
-    fn a_hypervisors_shootdown_reaches_its_guests_translations() {
-        let two = include_str!("../../../../presets/systems/nested-radix.toml");
-        let three = include_str!("../../../pagelab-engine/tests/systems/nested-3.toml");
-        for (system, depth) in [(two, 1), (three, 2)] {
-            let mut config = Config::from_presets(system);
-            config.machine.tlb.nested =
-                Some(NestedTlbConfig { entries: 64, ways: 4, latency_cycles: 1, policy: AssocPolicy::default() });
-            let placed = |cpu| {
-                let source = pagelab_trace::workload::parse("seq:size=64KiB,passes=1", 1).unwrap();
-                PlacedSource { source, cpus: vec![cpu], memory_limit: None }
-            };
-            let mut simulation = Simulation::new(&config, vec![placed(0), placed(2)], Some(8192)).unwrap();
-            simulation.run(&mut |_| true).unwrap();
-            let host = simulation.kernels.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
-            let memory = SpaceId { layer: host.into(), index: 1 };
-            assert_eq!(simulation.kernels.guests_in(memory).len(), depth);
-            let program = simulation.programs.inputs[0].spaces().next().unwrap();
-            let address_space = &simulation.kernels.os.layers[program.layer].spaces[program.index];
-            let (asid, last_page) = (address_space.asid, address_space.vmas.iter().last().unwrap().end - 4096);
-            let held = |simulation: &mut Simulation| {
-                simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).is_some()
-            };
-            assert!(held(&mut simulation), "{depth} hosts: the last page has just been used");
-            let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << 30) };
-            let gone = Invalidation { ranges: vec![range], pages: 1, ..Invalidation::default() };
-            simulation.scheduler.cpus[0].presence = Presence::Running;
-            // The CPU's last access was to this page: the filter would answer the next one without the TLB.
-            let again = Access::new(AccessKind::Load, last_page.0, 8);
-            let reach = simulation.hw.units[0].l2.look_up(asid, last_page, Origin::Program).unwrap();
-            simulation.scheduler.cpus[0].filter.code_page = 0;
-            simulation.scheduler.cpus[0].filter.learn(last_page, reach, 0b1111);
-            assert!(simulation.scheduler.cpus[0].filter.answers(&again), "{depth} hosts");
-            simulation.invalidate(CpuId(1), memory, &gone, false);
-            assert!(!held(&mut simulation), "{depth} hosts");
-            simulation.scheduler.cpus[0].filter.code_page = 0;
-            assert!(!simulation.scheduler.cpus[0].filter.answers(&again), "{depth} hosts");
-            assert_eq!(simulation.kernels.shootdowns.interrupts, 1, "{depth} hosts: the CPU that runs a guest");
-            let nested = simulation.hw.units[0].nested.as_ref().unwrap();
-            let host_asid = simulation.kernels.os.asid(memory);
-            let held = (0..1 << 18).any(|frame| nested.holds(host_asid, VirtAddr(frame << 12)));
-            assert!(!held, "{depth} hosts: the first GiB is all that there is");
         }
     }
 }

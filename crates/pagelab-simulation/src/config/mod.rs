@@ -28,17 +28,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// A system, given as the text of its preset, on a machine and under a kernel of the presets.
-    #[cfg(test)]
-    pub(crate) fn from_presets(system: &str) -> Self {
-        Self {
-            machine: toml::from_str(include_str!("../../../../presets/machines/kabylake-7700hq.toml")).unwrap(),
-            system: toml::from_str(system).unwrap(),
-            kernel: toml::from_str(include_str!("../../../../presets/kernels/linux-4.9.toml")).unwrap(),
-            engine: EngineConfig::default(),
-        }
-    }
-
     /// The parameters that the kernels boot with.
     pub fn boot(&self) -> BootConfig<'_> {
         let machine = self.machine.resources();

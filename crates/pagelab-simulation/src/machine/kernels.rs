@@ -95,7 +95,7 @@ impl Kernels {
     }
 
     /// The layers whose physical memory lies in a space, directly or through other layers.
-    pub(crate) fn guests_in(&self, space: SpaceId) -> Vec<LayerId> {
+    pub fn guests_in(&self, space: SpaceId) -> Vec<LayerId> {
         let layers = &self.os.layers;
         let hosted = |host: SpaceId| {
             let is_guest = move |(_, layer): &(usize, &Layer)| layer.host == Some(host);
