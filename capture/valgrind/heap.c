@@ -18,6 +18,7 @@
 #include "pub_tool_vki.h"
 
 #include "core.h"
+#include "memory_limits.h"
 
 /* The heap ends below Valgrind's tool. */
 #define LARGEST_HEAP (1UL << 30)
@@ -28,15 +29,21 @@ extern struct vki_rlimit VG_(client_rlimit_data);
 extern Bool __real_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
 extern Bool __wrap_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
 
+/* How far it may grow. */
+static SizeT room = 0;
+
 /* Room for the heap is kept free by a reservation that shrinks from below. */
 Bool __wrap_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode mode, SSizeT extra)
 {
    SizeT most;
 
    for (most = LARGEST_HEAP; mode == SmLower && most > length; most /= 2) {
+      room = most;
       if (VG_(client_rlimit_data).rlim_cur >= most && __real_vgPlain_am_create_reservation(start, most, mode, extra))
          return True;
    }
+   if (mode == SmLower)
+      room = length;
    return __real_vgPlain_am_create_reservation(start, length, mode, extra);
 }
 
@@ -48,10 +55,16 @@ void __wrap_vgSysWrap_generic_sys_brk_before(ThreadId tid, SyscallArgLayout* lay
    static Bool warned = False;
    Addr end = arguments->arg1;
 
+   if (!pl_memory_heap_may_end(end)) {
+      status->what = SsComplete;
+      status->sres = VG_(mk_SysRes_Success)(VG_(brk_limit));
+      return;
+   }
    __real_vgSysWrap_generic_sys_brk_before(tid, layout, arguments, status, flags);
-   if (warned || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) > VG_(client_rlimit_data).rlim_cur)
+   /* In its room it may be the kernel that has no memory for it, as natively. */
+   if (warned || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) < room)
       return;
    warned = True;
    VG_(umsg)("pagelab: its heap (brk) could not grow to %lu MiB: Valgrind leaves it %lu MiB at most\n",
-             (end - VG_(brk_base)) >> 20, LARGEST_HEAP >> 20);
+             (end - VG_(brk_base)) >> 20, room >> 20);
 }

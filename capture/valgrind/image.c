@@ -29,6 +29,7 @@
 #include "filters.h"
 #include "image.h"
 #include "limits.h"
+#include "memory_limits.h"
 #include "process.h"
 #include "stream.h"
 
@@ -92,8 +93,11 @@ Int __wrap_vgPlain_do_exec(const HChar* path, void* information)
 {
    Int result = __real_vgPlain_do_exec(path, information);
    HChar** option = own_option("--argv0=");
-   UWord stack = VG_(client_rlimit_stack).rlim_cur;
+   HChar** memory = own_option("--memory=");
+   UWord stack;
 
+   pl_memory_limits_begin(memory == NULL ? NULL : *memory + 9);
+   stack = VG_(client_rlimit_stack).rlim_cur;
    path_of_image = VG_(strdup)("pagelab.path", path);
    if (result == 0 && interpreter == NULL && option != NULL && (*option)[8] != '\0')
       VG_(args_the_exename) = *option + 8;
@@ -270,6 +274,7 @@ Bool pl_image_prepare_recorded(void)
    VG_(sprintf)(number, "%d", pl_recorder_pid);
    set_option("--recorder=", NULL, number);
    set_option("--descriptors=", NULL, pl_limits_text());
+   set_option("--memory=", NULL, pl_memory_limits_text());
    leave_filters();
    keep_descriptors(True);
    return True;
@@ -277,7 +282,7 @@ Bool pl_image_prepare_recorded(void)
 
 void pl_image_prepare_native(void)
 {
-   pl_limits_tell_kernel();
+   pl_limits_exec_begins();
    if (pl_filters_are_on(VG_(get_running_tid)()))
       VG_(umsg)("pagelab: its filter of system calls (seccomp) does not hold in the program that it executed, which runs "
                 "natively\n");

@@ -23,6 +23,7 @@
 
 #include "address_space.h"
 #include "core.h"
+#include "memory_limits.h"
 
 #define LARGE_PAGE_BYTES (2UL << 20)
 
@@ -89,7 +90,7 @@ SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord
    Bool placed = addr == 0 && whole > 0 && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB));
    SysRes result;
 
-   if (!pl_segments_are_left())
+   if (!pl_segments_are_left() || !pl_memory_may_map(addr, whole, protection, flags))
       return VG_(mk_SysRes_Error)(VKI_ENOMEM);
    if (placed && whole < pl_mappings_end()) {
       Bool aligned = flags & MAP_ANONYMOUS ? whole % LARGE_PAGE_BYTES == 0 : holds_large_page(whole, (ULong)offset);

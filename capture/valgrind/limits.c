@@ -24,6 +24,7 @@
 
 #include "core.h"
 #include "limits.h"
+#include "memory_limits.h"
 #include "stream.h"
 
 #define RLIMIT_FSIZE 1
@@ -64,6 +65,7 @@ void pl_limits_begin(void)
    HChar* end;
    Long soft, hard;
 
+   pl_memory_limits_tell_user();
    if (pl_descriptors_text == NULL)
       return;
    soft = VG_(strtoll10)(pl_descriptors_text, &end);
@@ -81,10 +83,15 @@ const HChar* pl_limits_text(void)
    return text;
 }
 
-void pl_limits_tell_kernel(void)
+/* ---- a program is executed that will run natively ---- */
+
+static Bool kernel_is_to_be_told = False;
+
+static void tell_kernel(void)
 {
    struct vki_rlimit limit;
 
+   pl_memory_limits_tell_kernel();
    if (!kernel_limit(NULL, &limit))
       return;
    limit.rlim_cur = (UWord)VG_(fd_soft_limit);
@@ -92,6 +99,30 @@ void pl_limits_tell_kernel(void)
       limit.rlim_max = (UWord)VG_(fd_hard_limit);
    kernel_limit(&limit, NULL);
 }
+
+void pl_limits_exec_begins(void)
+{
+   kernel_is_to_be_told = True;
+}
+
+void pl_limits_exec_failed(void)
+{
+   kernel_is_to_be_told = False;
+}
+
+extern Int __real_vgPlain_sigtimedwait_zero(const vki_sigset_t* set, vki_siginfo_t* information);
+extern Int __wrap_vgPlain_sigtimedwait_zero(const vki_sigset_t* set, vki_siginfo_t* information);
+
+/* Valgrind takes the signals that are pending away just before it makes the execve, and needs no memory any more. */
+Int __wrap_vgPlain_sigtimedwait_zero(const vki_sigset_t* set, vki_siginfo_t* information)
+{
+   if (kernel_is_to_be_told)
+      tell_kernel();
+   kernel_is_to_be_told = False;
+   return __real_vgPlain_sigtimedwait_zero(set, information);
+}
+
+/* ---- calls ---- */
 
 /* Valgrind checks the limit that the program asks for, and keeps it. */
 static void ask_for_descriptors(const struct vki_rlimit* asked)
@@ -113,29 +144,47 @@ static void pretend_file_size(SyscallStatus* status)
    status->sres = VG_(mk_SysRes_Success)(0);
 }
 
-/* True if nothing is left to do. */
-static Bool set_limit(UWord resource, Addr address, SyscallStatus* status)
+static Bool is_bad(Addr address, UInt protection, SyscallStatus* status)
 {
-   const struct vki_rlimit* asked = (const struct vki_rlimit*)address;
-
-   if (!VG_(am_is_valid_for_client)(address, sizeof *asked, VKI_PROT_READ))
+   if (address == 0 || VG_(am_is_valid_for_client)(address, sizeof(struct vki_rlimit), protection))
       return False;
-   if (resource == RLIMIT_NOFILE)
+   status->what = SsComplete;
+   status->sres = VG_(mk_SysRes_Error)(VKI_EFAULT);
+   return True;
+}
+
+/* Either address may be 0. True if nothing is left to do. */
+static Bool change_limit(UWord resource, Addr new_address, Addr old_address, SyscallStatus* status)
+{
+   const struct vki_rlimit* asked = (const struct vki_rlimit*)new_address;
+
+   if (is_bad(new_address, VKI_PROT_READ, status) || is_bad(old_address, VKI_PROT_WRITE, status)
+       || pl_memory_limits_call(resource, asked, (struct vki_rlimit*)old_address, status))
+      return True;
+   if (asked != NULL && resource == RLIMIT_NOFILE)
       ask_for_descriptors(asked);
-   if (resource != RLIMIT_FSIZE || asked->rlim_cur == ~0UL)
+   if (asked == NULL || resource != RLIMIT_FSIZE || asked->rlim_cur == ~0UL)
       return False;
    pretend_file_size(status);
    return True;
 }
 
 extern Before __real_vgSysWrap_generic_sys_setrlimit_before, __wrap_vgSysWrap_generic_sys_setrlimit_before;
+extern Before __real_vgSysWrap_generic_sys_getrlimit_before, __wrap_vgSysWrap_generic_sys_getrlimit_before;
 extern Before __real_vgSysWrap_linux_sys_prlimit64_before, __wrap_vgSysWrap_linux_sys_prlimit64_before;
 
 void __wrap_vgSysWrap_generic_sys_setrlimit_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                    SyscallStatus* status, UWord* flags)
 {
-   if (!set_limit(arguments->arg1, arguments->arg2, status))
+   if (arguments->arg2 == 0 || !change_limit(arguments->arg1, arguments->arg2, 0, status))
       __real_vgSysWrap_generic_sys_setrlimit_before(tid, layout, arguments, status, flags);
+}
+
+void __wrap_vgSysWrap_generic_sys_getrlimit_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                   SyscallStatus* status, UWord* flags)
+{
+   if (arguments->arg2 == 0 || !change_limit(arguments->arg1, 0, arguments->arg2, status))
+      __real_vgSysWrap_generic_sys_getrlimit_before(tid, layout, arguments, status, flags);
 }
 
 void __wrap_vgSysWrap_linux_sys_prlimit64_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
@@ -143,6 +192,6 @@ void __wrap_vgSysWrap_linux_sys_prlimit64_before(ThreadId tid, SyscallArgLayout*
 {
    Bool of_itself = arguments->arg1 == 0 || arguments->arg1 == (UWord)VG_(getpid)();
 
-   if (!of_itself || !set_limit(arguments->arg2, arguments->arg3, status))
+   if (!of_itself || !change_limit(arguments->arg2, arguments->arg3, arguments->arg4, status))
       __real_vgSysWrap_linux_sys_prlimit64_before(tid, layout, arguments, status, flags);
 }

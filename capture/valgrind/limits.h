@@ -20,7 +20,8 @@ extern const HChar* pl_descriptors_text;
 extern const HChar* pl_limits_text(void);
 /* As options have been read. */
 extern void pl_limits_begin(void);
-/* The kernel's limits become the program's, as what is executed will run natively. */
-extern void pl_limits_tell_kernel(void);
+/* What is executed will run natively: the kernel's limits become the program's, once Valgrind needs no more memory. */
+extern void pl_limits_exec_begins(void);
+extern void pl_limits_exec_failed(void);
 
 #endif

@@ -135,9 +135,6 @@ void pl_memory_kernel_access(Bool writes, Addr address, SizeT length)
       pl_stream_flush();
 }
 
-/* What execve maps below the first stack pointer (setup_arg_pages). */
-#define EXEC_STACK_BYTES (128u << 10)
-
 /* The mappings with which the program begins: its own image, the dynamic linker, stack and heap. Valgrind hides the
    kernel's vdso, so there is none. */
 void pl_memory_begins(ThreadId tid)
@@ -153,7 +150,7 @@ void pl_memory_begins(ThreadId tid)
          continue;
       if (segment->start <= stack_pointer && stack_pointer <= segment->end) {
          /* As execve leaves it, before it grows. Valgrind's own is shorter, with room reserved below. */
-         start = stack_start = (stack_pointer & ~(Addr)4095) - EXEC_STACK_BYTES;
+         start = stack_start = (stack_pointer & ~(Addr)4095) - PL_EXEC_STACK_BYTES;
          send_mapping(start, segment->end + 1 - start, protection_of(segment),
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, 0, "[stack]");
          /* The kernel wrote arguments, environment and auxiliary vector there. */
@@ -337,7 +334,7 @@ static void after_mlockall(UWord flags)
       return;
    for_mapped_parts(0, ALL_ADDRESSES, False, populate_part, True);
    if (stack_start != 0)
-      send_advice(stack_start, EXEC_STACK_BYTES, MADV_POPULATE_WRITE);
+      send_advice(stack_start, PL_EXEC_STACK_BYTES, MADV_POPULATE_WRITE);
 }
 
 /* ---- memory of other calls ---- */
@@ -377,6 +374,16 @@ void pl_memory_advised(Addr address, SizeT length, UInt advice)
 Bool pl_memory_is_shared(Addr address, SizeT length)
 {
    return pl_ranges_touch(&shared, address, length);
+}
+
+SizeT pl_memory_shared_bytes(Addr address, SizeT length)
+{
+   return pl_ranges_bytes(&shared, address, length);
+}
+
+Addr pl_memory_stack_start(void)
+{
+   return stack_start;
 }
 
 /* A new shared mapping of what is mapped at `old`; of a file from `offset` on. */

@@ -32,6 +32,12 @@ extern void pl_memory_of_process(Int pid, Bool writes, Addr address, SizeT lengt
 extern void pl_memory_advised(Addr address, SizeT length, UInt advice);
 /* Whether a part of the range is mapped shared. */
 extern Bool pl_memory_is_shared(Addr address, SizeT length);
+/* How much of the range is. */
+extern SizeT pl_memory_shared_bytes(Addr address, SizeT length);
+
+/* What execve maps below the first stack pointer (setup_arg_pages), and where it begins; 0 until the program runs. */
+#define PL_EXEC_STACK_BYTES (128u << 10)
+extern Addr pl_memory_stack_start(void);
 
 /* A forked child has no memory locked. */
 extern void pl_memory_forked(void);

@@ -28,6 +28,7 @@
 #include "filters.h"
 #include "fork_writes.h"
 #include "image.h"
+#include "limits.h"
 #include "memory.h"
 #include "proc_self.h"
 #include "process.h"
@@ -383,6 +384,7 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
    if (sr_isError(result)) {
       if (number == __NR_execve || number == __NR_execveat) {
          in_exec = False;
+         pl_limits_exec_failed();
          pl_begin(PL_EXEC_FAILED, 0);
          pl_end();
       }

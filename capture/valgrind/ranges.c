@@ -30,6 +30,20 @@ Bool pl_ranges_touch(const Ranges* set, Addr start, SizeT length)
    return False;
 }
 
+SizeT pl_ranges_bytes(const Ranges* set, Addr start, SizeT length)
+{
+   Word i, n = set->ranges == NULL ? 0 : VG_(sizeXA)(set->ranges);
+   SizeT bytes = 0;
+
+   for (i = 0; i < n; i++) {
+      const Range* range = VG_(indexXA)(set->ranges, i);
+      Addr from = start > range->start ? start : range->start;
+      Addr to = start + length < range->end ? start + length : range->end;
+      bytes += from < to ? to - from : 0;
+   }
+   return bytes;
+}
+
 void pl_ranges_remove(Ranges* set, Addr start, SizeT length)
 {
    Addr end = start + length;

@@ -24,6 +24,8 @@ extern void pl_ranges_add(Ranges* set, Addr start, SizeT length);
 extern void pl_ranges_remove(Ranges* set, Addr start, SizeT length);
 /* Whether some of the range is in the set. */
 extern Bool pl_ranges_touch(const Ranges* set, Addr start, SizeT length);
+/* How much of the range is. */
+extern SizeT pl_ranges_bytes(const Ranges* set, Addr start, SizeT length);
 /* What is known of the old range holds for the new one, which is not in the set otherwise; the old one is not any
    more. */
 extern void pl_ranges_move(Ranges* set, Addr old_start, SizeT old_length, Addr new_start, SizeT new_length);

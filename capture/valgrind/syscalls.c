@@ -22,6 +22,7 @@
 #include "address_space.h"
 #include "core.h"
 #include "memory.h"
+#include "memory_limits.h"
 #include "mmap_flags.h"
 #include "newer_calls.h"
 #include "process.h"
@@ -194,7 +195,7 @@ extern Before __real_vgSysWrap_generic_sys_mprotect_before, __wrap_vgSysWrap_gen
 void __wrap_vgSysWrap_generic_sys_mprotect_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                   SyscallStatus* status, UWord* flags)
 {
-   if (pl_segments_are_left())
+   if (pl_segments_are_left() && pl_memory_may_protect(arguments->arg1, arguments->arg2, arguments->arg3))
       __real_vgSysWrap_generic_sys_mprotect_before(tid, layout, arguments, status, flags);
    else
       fail(status, VKI_ENOMEM);
@@ -269,7 +270,7 @@ static void map_again(const SyscallArgs* arguments, SyscallStatus* status)
 void __wrap_vgSysWrap_generic_sys_mremap_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                 SyscallStatus* status, UWord* flags)
 {
-   if (!pl_segments_are_left())
+   if (!pl_segments_are_left() || !pl_memory_may_remap(arguments))
       fail(status, VKI_ENOMEM);
    else if (arguments->arg4 & MREMAP_DONTUNMAP)
       move_and_keep(tid, layout, arguments, status, flags);

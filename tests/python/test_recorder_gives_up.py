@@ -67,6 +67,8 @@ child = Stream(FORK, 2, first.door)
 time.sleep(1000)
 """
 
+FAILS = "sys.exit(1)"
+
 
 def with_stand_in(folder: Path, script: str) -> str:
     """The `PATH` with a `valgrind` in front that runs `script` instead of a program."""
@@ -93,6 +95,7 @@ def with_stand_in(folder: Path, script: str) -> str:
             "wait for others that sent nothing for 0.5 s; the program was ended",
             id="a child whose parent tells nothing",
         ),
+        pytest.param(FAILS, 1, "Valgrind failed, and ended it with status 1", id="a tool that fails"),
     ],
 )
 def test_silent_processes_do_not_hold_the_recorder(

@@ -548,7 +548,16 @@ impl<'a> Collector<'a> {
                 });
             }
         }
-        // Only SIGKILL can end a process without its tool noticing.
+        // Only SIGKILL can end a process without its tool noticing. A tool that failed has exited instead.
+        if let Some(code) = code
+            && entry.process.exec.is_none()
+            && entry.process.exited.is_none()
+            && code != SIGNAL_CODE_BASE + SIGKILL
+        {
+            self.remarks.losses.push(format!(
+                "process {pid}: Valgrind failed, and ended it with status {code}; what it did from then on is missing"
+            ));
+        }
         let unknown = if entry.process.exited.is_some() { SIGNAL_CODE_BASE } else { SIGNAL_CODE_BASE + SIGKILL };
         entry.process.exit(code.unwrap_or(unknown), &mut self.output)?;
         Ok(())

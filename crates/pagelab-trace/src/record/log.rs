@@ -124,6 +124,9 @@ fn noteworthy(line: &str, max_threads: u32) -> Option<String> {
     if let Some((_, bytes)) = line.split_once("unhandled instruction bytes: ") {
         return Some(format!("Valgrind does not know the instruction {bytes}; the program got SIGILL there"));
     }
+    if line.contains("Valgrind's memory management: out of memory") {
+        return Some("Valgrind ended it because it had no more memory for itself".to_owned());
+    }
     if line.starts_with("valgrind: ") && line.contains("Assertion") {
         return Some(format!("Valgrind ended it by a fault of its own ({})", line.trim_start_matches("valgrind: ")));
     }
@@ -147,6 +150,8 @@ mod tests {
         let threads = noteworthy("Max number of threads is too low", 7).unwrap();
         assert!(threads.contains("more than 7 threads") && threads.contains("--max-threads"), "{threads}");
         assert_eq!(noteworthy("pagelab: gone", 7).unwrap(), "gone");
+        let memory = noteworthy("Valgrind's memory management: out of memory:", 7).unwrap();
+        assert!(memory.starts_with("Valgrind ended it"), "{memory}");
         assert_eq!(noteworthy("Copyright", 7), None);
     }
 

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/memory_limits.c

@@ -1,0 +1,166 @@
+"""Limits of resources that a program sets itself or inherits: they hold for the program, not for the recorder."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import COMMAND, Pagelab, needs_recorder
+from test_recorder_natively import natively
+from test_recorder_programs import compiled, losses
+
+pytestmark = needs_recorder
+
+LIMITS = r"""
+#include <sys/resource.h>
+#include <sys/shm.h>
+#define MIB (1UL << 20)
+static int limit(int resource, size_t bytes) {
+    struct rlimit limit = {bytes, bytes};
+    return setrlimit(resource, &limit);
+}
+/* How often the call can be made before it fails with ENOMEM. */
+#define COUNT(call) ({ int n = 0; while (n < 1000 && (call) != MAP_FAILED) n++; n < 1000 && errno == ENOMEM ? n : -1; })
+static void *map_kind(size_t bytes, int protection, int flags) {
+    return mmap(0, bytes, protection, MAP_ANONYMOUS | flags, -1, 0);
+}
+enum { BOTH = PROT_READ | PROT_WRITE };
+"""
+
+LIMITS_ITS_ADDRESS_SPACE = r"""
+int main(void) {
+    struct rlimit is;
+    /* Valgrind itself would have no memory left. */
+    printf("%d", limit(RLIMIT_AS, 300 * MIB));
+    getrlimit(RLIMIT_AS, &is);
+    printf(" %lu %lu\n", is.rlim_cur >> 20, is.rlim_max >> 20);
+    char *one = map_kind(16 * MIB, BOTH, MAP_PRIVATE);
+    printf("%d", COUNT(map_kind(16 * MIB, n % 2 ? PROT_NONE : BOTH, n % 3 ? MAP_PRIVATE : MAP_SHARED)));
+    printf(" %d", mmap(one, 16 * MIB, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == one);
+    printf(" %d", mremap(one, 16 * MIB, 32 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM);
+    printf(" %d", mremap(one, 16 * MIB, 16 * MIB, MREMAP_MAYMOVE | 4) == MAP_FAILED && errno == ENOMEM);
+    printf(" %d", sbrk(16 * MIB) == (void *)-1 && errno == ENOMEM);
+    int segment = shmget(IPC_PRIVATE, 16 * MIB, 0600);
+    printf(" %d", shmat(segment, 0, 0) == (void *)-1 && errno == ENOMEM);
+    shmctl(segment, IPC_RMID, 0);
+    munmap(one, 16 * MIB);
+    printf(" %d", sbrk(15 * MIB) != (void *)-1);
+    printf(" %d\n", malloc(16 * MIB) == NULL);
+    fflush(stdout);
+    /* Children inherit it, whether they are recorded or not. */
+    int status;
+    if (!fork()) { printf("%d\n", map_kind(16 * MIB, BOTH, MAP_PRIVATE) == MAP_FAILED); exit(0); }
+    wait(&status);
+    return system("ulimit -v");
+}
+"""
+
+LIMITS_ITS_DATA = r"""
+int main(void) {
+    printf("%d", limit(RLIMIT_DATA, 200 * MIB));
+    printf(" %d", COUNT(map_kind(16 * MIB, BOTH, MAP_PRIVATE)));
+    printf(" %d", sbrk(16 * MIB) == (void *)-1);
+    /* Memory that cannot be written, or is shared, does not count. */
+    char *read_only = map_kind(64 * MIB, PROT_READ, MAP_PRIVATE);
+    printf(" %d", read_only != MAP_FAILED);
+    printf(" %d", map_kind(64 * MIB, BOTH, MAP_SHARED) != MAP_FAILED);
+    printf(" %d\n", mprotect(read_only, 64 * MIB, BOTH) && errno == ENOMEM);
+    fflush(stdout);
+    return system("ulimit -d");
+}
+"""
+
+LIMITS_ITS_HEAP = r"""
+int main(void) {
+    limit(RLIMIT_DATA, 64 * MIB);
+    printf("%d", COUNT(sbrk(4 * MIB)));
+    limit(RLIMIT_DATA, 0);
+    printf(" %d %d\n", sbrk(4 * MIB) == (void *)-1, errno == ENOMEM);
+}
+"""
+
+LIMITS_ITS_STACK = r"""
+static int recurse(volatile char *above, int depth) {
+    char here[4096];
+    here[0] = above[0] + depth;
+    return depth == 0 ? here[0] : recurse(here, depth - 1) + here[0];
+}
+static void overflow(int number) { write(1, "overflow\n", 9); _exit(0); }
+int main(void) {
+    static char other[65536], filled[4096];
+    /* The stack must not grow by 7 MiB, since other memory has taken what the limit leaves. */
+    stack_t stack = {other, 0, sizeof other};
+    struct sigaction action = {.sa_handler = overflow, .sa_flags = SA_ONSTACK};
+    sigaltstack(&stack, 0);
+    sigaction(SIGSEGV, &action, 0);
+    limit(RLIMIT_AS, 100 * MIB);
+    printf("%d\n", recurse(filled, 250) != 1);
+    fflush(stdout);
+    COUNT(map_kind(MIB, PROT_NONE, MAP_PRIVATE));
+    recurse(filled, 1750);
+    puts("grew");
+}
+"""
+
+RAISES_ITS_LIMITS = r"""
+int main(void) {
+    int resources[] = {RLIMIT_AS, RLIMIT_DATA, RLIMIT_STACK};
+    struct rlimit is;
+    for (int i = 0; i < 3; i++) {
+        printf("%d", limit(resources[i], 512 * MIB));
+        is = (struct rlimit){2, 1};
+        printf(" %d", setrlimit(resources[i], &is) && errno == EINVAL);
+        printf(" %d", prlimit(0, resources[i], (void *)8, 0) && errno == EFAULT);
+        if (!fork()) {
+            setuid(65534);
+            printf(" %d\n", limit(resources[i], 600 * MIB) && errno == EPERM);
+            exit(0);
+        }
+        wait(0);
+        printf(" %d\n", limit(resources[i], 1024 * MIB));
+        fflush(stdout);
+    }
+    return system("ulimit -v; ulimit -d; ulimit -s");
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param(LIMITS_ITS_ADDRESS_SPACE, "0 300 300\n17 1 1 1 1 1 1 1\n1\n307200\n", id="address space"),
+        pytest.param(LIMITS_ITS_DATA, "0 12 1 1 1 1\n204800\n", id="data"),
+        pytest.param(LIMITS_ITS_HEAP, "15 1 1\n", id="heap"),
+        pytest.param(LIMITS_ITS_STACK, "1\noverflow\n", id="stack"),
+        pytest.param(RAISES_ITS_LIMITS, None, id="raised limits"),
+    ],
+)
+def test_limits_of_memory_hold_as_they_do_natively(
+    pagelab: Pagelab, tmp_path: Path, source: str, expected: str | None
+) -> None:
+    program = compiled(tmp_path, LIMITS + source)
+    native = natively(program)
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
+    assert expected is None or native == expected
+    assert losses(pagelab) == []
+
+
+@pytest.mark.parametrize("option", ["-v", "-d", "-s"])
+def test_programs_inherit_limits_of_memory(tmp_path: Path, option: str) -> None:
+    """Those with which the recorder was started, and those of a recorded program that is executed."""
+    program = ("sh", "-c", f"ulimit {option}; ulimit {option} 900000; sh -c 'ulimit {option}'; grep -c . /proc/version")
+    script = f'ulimit -S {option} 1000000; "$@"'
+    outputs = [
+        subprocess.run(
+            ["sh", "-c", script, "sh", *recorder, *program],
+            cwd=tmp_path,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        for recorder in ((), (*COMMAND, "record", "-q", "-o", "t.trace", "--"))
+    ]
+    assert outputs[1].stdout == outputs[0].stdout == "1000000\n900000\n1\n", outputs[1].stderr
