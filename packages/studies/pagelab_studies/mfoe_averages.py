@@ -5,13 +5,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from pagelab_studies.interval import Interval
-from pagelab_studies.mfoe import MEAN_SPEED_UP
+from pagelab_studies.mfoe import FACTOR, MEAN_SPEED_UP
 from pagelab_studies.study import Claim, Comparison, Findings, Measurement, mean
 
 WAITING = "replay, engine"
 """Its core waits for each access, so pages that were zeroed elsewhere cost the program misses."""
-FACTOR = 2
-"""A gain agrees with the paper's if its whole interval is within this factor of it."""
 
 
 def elapsed_speed_up(kernel: Measurement, engine: Measurement) -> float:
