@@ -26,6 +26,8 @@ extern HChar* VG_(name_of_launcher);
 extern const HChar* VG_(libdir);
 /* The file of this process's program. */
 extern Int VG_(cl_exec_fd);
+/* Lets the program's first stack grow down to the address. */
+extern Bool VG_(extend_stack)(ThreadId tid, Addr address);
 
 typedef enum { PL_EXECVE, PL_EXECVEAT, PL_FEXECVE } ExecveType;
 struct SyscallStatus;

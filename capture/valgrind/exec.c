@@ -18,6 +18,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "exec_check.h"
 #include "image.h"
 #include "proc_self.h"
 #include "process.h"
@@ -29,76 +30,22 @@
 #define SET_ID_BITS 06000
 /* Interpreters of interpreters that are followed; Linux allows four. */
 #define INTERPRETER_DEPTH 4
-/* Linux looks for an interpreter in so many bytes (BINPRM_BUF_SIZE). */
-#define HEAD_BYTES 256
 
 #define ELF_CLASS 4 /* offset in the header; 1: 32 bit, 2: 64 bit */
 #define ELF_MACHINE 18
-#define MACHINE_I386 3
-#define MACHINE_X86_64 62
 
 static Bool has_capabilities(const HChar* path)
 {
    return pl_system_call(__NR_getxattr, (ULong)(Addr)path, (ULong)(Addr) "security.capability", 0, 0, 0, 0) > 0;
 }
 
-/* Number of bytes read from the file's begin; -1 if it cannot be read. */
-static Int read_head(const HChar* path, HChar* head)
-{
-   SysRes file = VG_(open)(path, VKI_O_RDONLY, 0);
-   Int length;
-
-   if (sr_isError(file))
-      return -1;
-   length = VG_(read)((Int)sr_Res(file), head, HEAD_BYTES);
-   VG_(close)((Int)sr_Res(file));
-   return length;
-}
-
-static Bool is_blank(HChar character)
-{
-   return character == ' ' || character == '\t';
-}
-
-/* Cuts the interpreter's path out of a first line `#! path argument`. */
-static const HChar* interpreter_of(HChar* head, Int length)
-{
-   Int begin = 2, end;
-
-   while (begin < length && is_blank(head[begin]))
-      begin++;
-   end = begin;
-   while (end < length && !is_blank(head[end]) && head[end] != '\n' && head[end] != 0)
-      end++;
-   if (end == length)
-      return NULL;
-   head[end] = 0;
-   return head + begin;
-}
-
-static Bool is_foreign(const HChar* head)
-{
-   return (head[ELF_MACHINE] != MACHINE_X86_64 && head[ELF_MACHINE] != MACHINE_I386) || head[ELF_MACHINE + 1] != 0;
-}
-
-Bool pl_exec_is_refused(const HChar* path)
-{
-   HChar head[HEAD_BYTES];
-   struct vg_stat facts;
-
-   if (read_head(path, head) < ELF_MACHINE + 2 || VG_(memcmp)(head, "\177ELF", 4) != 0 || !is_foreign(head))
-      return False;
-   /* An emulator may run it (binfmt_misc). */
-   return sr_isError(VG_(stat)("/proc/sys/fs/binfmt_misc/status", &facts));
-}
-
 /* Why the program runs natively; NULL if it can be recorded, or if its execve will fail whoever makes it. */
 static const HChar* reason_to_run_natively(const HChar* path, Int depth)
 {
-   HChar head[HEAD_BYTES];
+   HChar head[PL_HEAD_BYTES];
    struct vg_stat facts;
    const HChar* interpreter;
-   Int length = read_head(path, head);
+   Int length = pl_exec_read_head(path, head);
 
    if (length < 2 || sr_isError(VG_(stat)(path, &facts)))
       return NULL;
@@ -107,14 +54,14 @@ static const HChar* reason_to_run_natively(const HChar* path, Int depth)
    if (has_capabilities(path))
       return "has capabilities of its own";
    if (head[0] == '#' && head[1] == '!') {
-      interpreter = interpreter_of(head, length);
+      interpreter = pl_exec_interpreter(head, length);
       return interpreter != NULL && depth > 0 ? reason_to_run_natively(interpreter, depth - 1) : NULL;
    }
    if (length < ELF_MACHINE + 2 || VG_(memcmp)(head, "\177ELF", 4) != 0)
       return NULL;
    if (head[ELF_CLASS] == 1)
       return "is a 32-bit program";
-   return is_foreign(head) ? "is not an x86-64 program" : NULL;
+   return pl_exec_is_foreign(head) ? "is not an x86-64 program" : NULL;
 }
 
 /* Valgrind asks this before each execve. The linker is told (--wrap) to call the function below instead. */

@@ -20,12 +20,14 @@
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_libcproc.h"
+#include "pub_tool_machine.h"
 #include "pub_tool_mallocfree.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "exec_check.h"
 #include "filters.h"
 #include "image.h"
 #include "limits.h"
@@ -36,8 +38,10 @@
 #define O_PATH 010000000
 #define F_SETFD 2
 #define PR_SET_NAME 15
-#define AT_EMPTY_PATH 0x1000
+#define AT_EXECVE_CHECK 0x10000
+#define AT_FDCWD (-100)
 #define PATH_MAX 4096
+#define ERROR_NAME_TOO_LONG 36
 /* Where a program's descriptors begin, and how many of the first image are looked at for Valgrind's log. */
 #define FIRST_FREE_FD 3
 #define OPEN_FDS 256
@@ -82,8 +86,8 @@ static HChar** own_option(const HChar* name)
 }
 
 /* Valgrind's loader, which is called before options are read. What it has loaded gets the argv[0] that the program
-   asked for; a script's argv[0] is its path. And the stack may grow as far as the limit says, beyond Valgrind's 16
-   MiB. */
+   asked for; a script's argv[0] is its path as the kernel has it. And the stack may grow as far as the limit says,
+   beyond Valgrind's 16 MiB. */
 extern Int __real_vgPlain_do_exec(const HChar* path, void* information);
 extern Int __wrap_vgPlain_do_exec(const HChar* path, void* information);
 extern UWord VG_(clo_main_stacksize);
@@ -99,8 +103,8 @@ Int __wrap_vgPlain_do_exec(const HChar* path, void* information)
    pl_memory_limits_begin(memory == NULL ? NULL : *memory + 9);
    stack = VG_(client_rlimit_stack).rlim_cur;
    path_of_image = VG_(strdup)("pagelab.path", path);
-   if (result == 0 && interpreter == NULL && option != NULL && (*option)[8] != '\0')
-      VG_(args_the_exename) = *option + 8;
+   if (result == 0 && option != NULL && (*option)[8] == (interpreter == NULL ? '=' : ':'))
+      VG_(args_the_exename) = *option + 9;
    if (VG_(clo_main_stacksize) == 0 && stack > USUAL_STACK)
       VG_(clo_main_stacksize) = stack > LARGEST_STACK ? LARGEST_STACK : stack;
    return result;
@@ -370,63 +374,161 @@ static const HChar* path_to_execute(const HChar* path)
    return resolved != NULL ? resolved : path;
 }
 
-static void leave_argv0(Addr arguments, const HChar* path)
+/* The same of a name below the descriptor; `file` is what it names. A script gets a path that only works while the
+   descriptor is open. */
+static UWord path_below(Int directory, const HChar* name, Int file, const HChar** path)
 {
-   const HChar* argv0 = NULL;
+   static HChar of_script[PATH_MAX + 24];
+   HChar head[PL_HEAD_BYTES];
 
-   if (VG_(am_is_valid_for_client)(arguments, sizeof(Addr), VKI_PROT_READ))
-      argv0 = *(const HChar* const*)arguments;
-   if (argv0 != NULL && !VG_(am_is_valid_for_client)((Addr)argv0, 1, VKI_PROT_READ))
-      argv0 = NULL;
-   set_option("--argv0=", NULL, argv0 == NULL || VG_(strcmp)(argv0, path) == 0 ? "" : argv0);
+   *path = path_of_descriptor(file);
+   if (*path == NULL)
+      return VKI_EBADF;
+   if (pl_exec_read_head(*path, head) < 2 || head[0] != '#' || head[1] != '!')
+      return 0;
+   if (VG_(fcntl)(directory, VKI_F_GETFD, 0) & VKI_FD_CLOEXEC)
+      return VKI_ENOENT;
+   VG_(sprintf)(of_script, name[0] == '\0' ? "/dev/fd/%d" : "/dev/fd/%d/%s", directory, name);
+   *path = of_script;
+   return 0;
 }
 
-static void refuse(SyscallStatus* status)
+/* The first argument, marked by '='; nothing if it is the path. Of a script, its name, marked by ':'. */
+static void leave_argv0(Addr arguments, const HChar* path, const HChar* name)
 {
-   status->what = SsComplete;
-   status->sres = VG_(mk_SysRes_Error)(VKI_ENOEXEC);
+   const HChar* argv0 = *(const HChar* const*)arguments;
+   HChar head[PL_HEAD_BYTES];
+   Bool is_script = pl_exec_read_head(path, head) >= 2 && head[0] == '#' && head[1] == '!';
+   Bool is_here = VG_(strncmp)(path, "./", 2) == 0 && VG_(strcmp)(path + 2, name) == 0;
+   HChar* text;
+
+   if (is_script)
+      argv0 = is_here ? name : path;
+   text = VG_(malloc)("pagelab.argv0", VG_(strlen)(argv0) + 2);
+   VG_(sprintf)(text, "%c%s", is_script ? ':' : '=', argv0);
+   set_option("--argv0=", NULL, VG_(strcmp)(argv0, path) == 0 ? "" : text);
+   VG_(free)(text);
 }
 
-extern Before __real_vgSysWrap_generic_sys_execve_before, __wrap_vgSysWrap_generic_sys_execve_before;
-extern Before __real_vgSysWrap_linux_sys_execveat_before, __wrap_vgSysWrap_linux_sys_execveat_before;
+#define RED_ZONE_BYTES 128
+/* Two pointers and an empty string. */
+#define EMPTY_LIST_BYTES 32
+
+/* A program that is executed without arguments gets an empty one. Below the stack is room for the list. */
+static Addr empty_arguments(ThreadId tid)
+{
+   Addr place = (VG_(get_SP)(tid) - RED_ZONE_BYTES - EMPTY_LIST_BYTES) & ~15UL;
+   Addr* list = (Addr*)place;
+   const NSegment* segment = VG_(am_find_nsegment)(place);
+
+   if (segment != NULL && segment->kind == SkResvn)
+      VG_(extend_stack)(tid, place);
+   if (!VG_(am_is_valid_for_client)(place, EMPTY_LIST_BYTES, VKI_PROT_READ | VKI_PROT_WRITE))
+      return 0;
+   list[0] = (Addr)&list[2];
+   list[1] = list[2] = 0;
+   return place;
+}
+
+/* What Valgrind passes on before the program's path and arguments. */
+static SizeT own_bytes(void)
+{
+   Word i, n = VG_(sizeXA)(VG_(args_for_valgrind));
+   SizeT bytes = 3 * PATH_MAX;
+
+   for (i = 0; i < n; i++)
+      bytes += VG_(strlen)(*(HChar**)VG_(indexXA)(VG_(args_for_valgrind), i)) + 1 + sizeof(Addr);
+   return bytes;
+}
+
+/* The name's length; -1 if it is not readable. */
+static Long length_of(Addr name)
+{
+   SizeT length = 0;
+
+   while (length < PATH_MAX) {
+      if ((length == 0 || (name + length) % PAGE_BYTES == 0)
+          && !VG_(am_is_valid_for_client)(name + length, 1, VKI_PROT_READ))
+         return -1;
+      if (((const HChar*)name)[length] == '\0')
+         break;
+      length++;
+   }
+   return (Long)length;
+}
+
+typedef struct {
+   Int directory;
+   Addr name;
+   Addr arguments;
+   Addr environment;
+   UWord flags;
+   ExecveType type;
+} Execution;
+
+/* Checks what the kernel would check, in its order, and finds the path to execute. */
+static UWord prepare(ThreadId tid, Execution* asked, const HChar** path)
+{
+   Long length = length_of(asked->name);
+   const HChar* name = (const HChar*)asked->name;
+   Bool is_below = length > 0 ? name[0] != '/' && asked->directory != AT_FDCWD : True;
+   UWord arguments_n, error;
+   Int file;
+
+   if (length < 0 || length == PATH_MAX)
+      return length < 0 ? VKI_EFAULT : ERROR_NAME_TOO_LONG;
+   *path = is_below ? name : path_to_execute(name);
+   error = pl_exec_find(asked->directory, *path, asked->flags, &file);
+   if (error == 0 && is_below)
+      error = path_below(asked->directory, name, file, path);
+   if (file >= 0)
+      VG_(close)(file);
+   if (error == 0)
+      error = pl_exec_check_lists(asked->arguments, asked->environment, own_bytes(), &arguments_n);
+   if (error == 0)
+      error = pl_exec_check_format(*path);
+   if (error == 0 && arguments_n == 0)
+      asked->arguments = empty_arguments(tid);
+   return error != 0 || asked->arguments != 0 ? error : VKI_EFAULT;
+}
+
+static void execute(ThreadId tid, SyscallStatus* status, Execution asked)
+{
+   const HChar* path;
+   UWord error = prepare(tid, &asked, &path);
+
+   if (error != 0) {
+      status->what = SsComplete;
+      status->sres = VG_(mk_SysRes_Error)(error);
+      return;
+   }
+   leave_argv0(asked.arguments, path, (const HChar*)asked.name);
+   handle_pre_sys_execve(tid, status, (Addr)path, asked.arguments, asked.environment, asked.type, False);
+}
+
+extern Before __wrap_vgSysWrap_generic_sys_execve_before, __wrap_vgSysWrap_linux_sys_execveat_before;
 
 void __wrap_vgSysWrap_generic_sys_execve_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                 SyscallStatus* status, UWord* flags)
 {
-   const HChar* path;
+   Execution asked = {AT_FDCWD, arguments->arg1, arguments->arg2, arguments->arg3, 0, PL_EXECVE};
 
-   if (!VG_(am_is_valid_for_client)(arguments->arg1, 1, VKI_PROT_READ)) {
-      __real_vgSysWrap_generic_sys_execve_before(tid, layout, arguments, status, flags);
-      return;
-   }
-   path = path_to_execute((const HChar*)arguments->arg1);
-   if (pl_exec_is_refused(path)) {
-      refuse(status);
-      return;
-   }
-   leave_argv0(arguments->arg2, path);
-   handle_pre_sys_execve(tid, status, (Addr)path, arguments->arg2, arguments->arg3, PL_EXECVE, False);
+   (void)layout;
+   (void)flags;
+   execute(tid, status, asked);
 }
 
 void __wrap_vgSysWrap_linux_sys_execveat_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                 SyscallStatus* status, UWord* flags)
 {
-   const HChar* path = NULL;
+   Execution asked = {(Int)arguments->arg1, arguments->arg2, arguments->arg3, arguments->arg4, arguments->arg5,
+                      PL_EXECVEAT};
 
-   if (VG_(am_is_valid_for_client)(arguments->arg2, 1, VKI_PROT_READ)) {
-      path = (const HChar*)arguments->arg2;
-      if (path[0] == '\0' && (arguments->arg5 & AT_EMPTY_PATH))
-         path = path_of_descriptor((Int)arguments->arg1);
-      else
-         path = path[0] == '/' ? path_to_execute(path) : NULL;
-   }
-   if (path != NULL && pl_exec_is_refused(path)) {
-      refuse(status);
-      return;
-   }
-   leave_argv0(arguments->arg3, path == NULL ? "" : path);
-   if (path == NULL)
-      __real_vgSysWrap_linux_sys_execveat_before(tid, layout, arguments, status, flags);
+   (void)layout;
+   (void)flags;
+   /* It only asks whether it could be executed (Linux 6.14). */
+   if (arguments->arg5 & AT_EXECVE_CHECK)
+      status->what = SsHandToKernel;
    else
-      handle_pre_sys_execve(tid, status, (Addr)path, arguments->arg3, arguments->arg4, PL_EXECVEAT, False);
+      execute(tid, status, asked);
 }

@@ -34,7 +34,4 @@ extern Bool pl_image_prepare_recorded(void);
 /* The process is about to execute a program natively, which gets none of the tool's descriptors. */
 extern void pl_image_prepare_native(void);
 
-/* The kernel has no way to run this program, so that its execve fails (ENOEXEC). */
-extern Bool pl_exec_is_refused(const HChar* path);
-
 #endif

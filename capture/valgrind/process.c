@@ -381,13 +381,14 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       pl_stream_flush();
       pl_vfork_wait();
    }
+   /* An execveat that only asks whether a file could be executed succeeds and returns, too. */
+   if (number == __NR_execve || number == __NR_execveat) {
+      in_exec = False;
+      pl_limits_exec_failed();
+      pl_begin(PL_EXEC_FAILED, 0);
+      pl_end();
+   }
    if (sr_isError(result)) {
-      if (number == __NR_execve || number == __NR_execveat) {
-         in_exec = False;
-         pl_limits_exec_failed();
-         pl_begin(PL_EXEC_FAILED, 0);
-         pl_end();
-      }
       pl_memory_after_failure(number, args, sr_Err(result));
       return;
    }

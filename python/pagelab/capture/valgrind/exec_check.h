@@ -1,0 +1,1 @@
+../../../../capture/valgrind/exec_check.h
