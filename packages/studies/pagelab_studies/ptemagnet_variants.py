@@ -185,7 +185,10 @@ def _levels(measured: Measurements, findings: Findings) -> None:
     findings.series.append(Series.within("§3", "references beyond L2 per walk, by level (1 is the leaf)", "", cells))
     for layer in ("guest", "host"):
         others = [per_walk(one, layer, 1) - sum(per_walk(one, layer, level) for level in LEVELS[1:]) for one in every]
-        detail = f"{cells['level 1', layer]} of the leaf, {spread(others)} more than of the upper levels together"
+        leaf, more = (
+            f"{one.value:.2g} ({one.low:.2g} to {one.high:.2g})" for one in (cells["level 1", layer], spread(others))
+        )
+        detail = f"{leaf} references of the leaf per walk, {more} more than of the upper levels together"
         text = f"the leaf level has most of the misses in the {layer}'s table"
         findings.claims.append(Claim("§3", text, decided(spread(others).above(0), every), detail, _TIME))
 
