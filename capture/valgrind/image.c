@@ -213,6 +213,16 @@ void pl_image_begins(void)
    pl_system_call(__NR_prctl, PR_SET_NAME, (ULong)(Addr)name_in(path_of_image), 0, 0, 0, 0);
 }
 
+Bool pl_image_is_recorded(Int pid)
+{
+   HChar path[40];
+   struct vg_stat of_process, of_tool;
+
+   VG_(sprintf)(path, "/proc/%d/exe", pid);
+   return tool_fd >= 0 && !sr_isError(VG_(stat)(path, &of_process)) && VG_(fstat)(tool_fd, &of_tool) == 0
+          && same_file(&of_process, &of_tool);
+}
+
 const HChar* pl_image_path(void)
 {
    return path_of_image;

@@ -27,6 +27,9 @@ extern void pl_image_begins(void);
 /* The file of this image's program, as it was executed. */
 extern const HChar* pl_image_path(void);
 
+/* Whether the process runs under this tool. */
+extern Bool pl_image_is_recorded(Int pid);
+
 /* The process is about to execute a program under Valgrind: leaves it what it needs. False if Valgrind's own files
    cannot be reached from here. */
 extern Bool pl_image_prepare_recorded(void);

@@ -156,6 +156,11 @@ Bool pl_memory_limits_call(UWord resource, const struct vki_rlimit* asked, struc
    return True;
 }
 
+const struct vki_rlimit* pl_memory_limit_of_address_space(void)
+{
+   return &address_space;
+}
+
 /* ---- what the program has ---- */
 
 static Bool is_programs(const NSegment* segment)
@@ -177,7 +182,7 @@ static const NSegment* first_segment(void)
    of the stack it has less than execve maps. */
 static PlUsage usage_in(Addr start, Addr end)
 {
-   PlUsage usage = {0, 0};
+   PlUsage usage = {0, 0, 0};
    Addr heap_end = (VG_(brk_limit) + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
    Addr stack_start = pl_memory_stack_start(), first_stack_page = stack_start + PL_EXEC_STACK_BYTES;
    const NSegment* segment = first_segment();
@@ -196,6 +201,7 @@ static PlUsage usage_in(Addr start, Addr end)
       if (from >= to)
          continue;
       usage.all += to - from;
+      usage.stack += is_stack ? to - from : 0;
       if (segment->hasW && !is_stack)
          usage.data += to - from - pl_memory_shared_bytes(from, to - from);
    }

@@ -31,10 +31,13 @@ extern void pl_memory_limits_tell_kernel(void);
 extern Bool pl_memory_limits_call(UWord resource, const struct vki_rlimit* asked, struct vki_rlimit* old,
                                   SyscallStatus* status);
 
-/* How much address space the program has, and how much of it is private, writable and no stack. */
+extern const struct vki_rlimit* pl_memory_limit_of_address_space(void);
+
+/* How much address space the program has, how much of it is private, writable and no stack, and how much is stack. */
 typedef struct {
    SizeT all;
    SizeT data;
+   SizeT stack;
 } PlUsage;
 extern PlUsage pl_memory_usage(void);
 

@@ -8,9 +8,11 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
-/* Which signals are blocked in a handler. With SA_NODEFER Valgrind blocks none; the kernel blocks those of sa_mask, and
-   only leaves the signal itself. Programs rely on it: a handler of SBCL's ends the program otherwise. */
+/* What the program's handlers see: which signals are blocked, and why an address could not be executed. With
+   SA_NODEFER Valgrind blocks none; the kernel blocks those of sa_mask, and only leaves the signal itself. Programs rely
+   on it: a handler of SBCL's ends the program otherwise. */
 
+#include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
@@ -22,12 +24,36 @@
 extern SysRes VG_(do_sys_sigaction)(Int signal, const vki_sigaction_toK_t* new_action, vki_sigaction_fromK_t* old_action);
 extern SysRes VG_(do_sys_sigprocmask)(ThreadId tid, Int how, vki_sigset_t* set, vki_sigset_t* old_set);
 
-/* The program inherits which signals are ignored. Python, which runs the recorder, ignores this one for itself. */
+/* Signals of the C library: for cancelled threads, and for changed user ids. */
+#define SIGNAL_CANCEL 32
+#define SIGNAL_SETXID 33
+
+/* The program inherits which signals are ignored. Python, which runs the recorder, ignores the first of these for
+   itself, and posix_spawn, which the recorder starts Valgrind with, ignores the others in the new process. */
 void pl_signals_begin(void)
 {
+   static const Int signals[] = {VKI_SIGXFSZ, SIGNAL_CANCEL, SIGNAL_SETXID};
    vki_sigaction_toK_t action = {.ksa_handler = VKI_SIG_DFL};
+   UInt i;
 
-   VG_(do_sys_sigaction)(VKI_SIGXFSZ, &action, NULL);
+   for (i = 0; i < sizeof signals / sizeof signals[0]; i++)
+      VG_(do_sys_sigaction)(signals[i], &action, NULL);
+}
+
+extern void VG_(synth_fault_mapping)(ThreadId tid, Addr address);
+extern void __real_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
+extern void __wrap_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
+
+/* The program has jumped to where no code may be. For Valgrind its own memory, and what it has reserved, is mapped; for
+   the program it is not. */
+void __wrap_vgPlain_synth_fault_perms(ThreadId tid, Addr address)
+{
+   const NSegment* segment = VG_(am_find_nsegment)(address);
+
+   if (segment != NULL && (segment->kind == SkAnonC || segment->kind == SkFileC || segment->kind == SkShmC))
+      __real_vgPlain_synth_fault_perms(tid, address);
+   else
+      VG_(synth_fault_mapping)(tid, address);
 }
 
 /* The thread that a signal is being delivered to, and what its handler's mask blocks. */

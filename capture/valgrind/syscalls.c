@@ -21,6 +21,7 @@
 
 #include "address_space.h"
 #include "core.h"
+#include "debugging.h"
 #include "memory.h"
 #include "memory_limits.h"
 #include "mmap_flags.h"
@@ -170,6 +171,8 @@ static SyscallTableEntry* find(UInt number)
    const HChar* name = "of number";
    UInt i;
 
+   if (entry != NULL && number == __NR_ptrace)
+      return pl_ptrace_entry(entry);
    if (entry != NULL)
       return number == __NR_mmap ? pl_mmap_entry(entry) : entry;
    for (i = 0; i < sizeof added / sizeof added[0]; i++) {

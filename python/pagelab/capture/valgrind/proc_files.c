@@ -1,0 +1,1 @@
+../../../../capture/valgrind/proc_files.c

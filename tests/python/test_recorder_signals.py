@@ -1,0 +1,174 @@
+"""What a program learns of its own signals and limits: from its handlers, and from files below /proc."""
+
+from pathlib import Path
+
+import pytest
+from conftest import Pagelab, needs_recorder
+from test_recorder_limits import LIMITS
+from test_recorder_natively import natively
+from test_recorder_programs import compiled, losses
+
+pytestmark = needs_recorder
+
+FAULTS = r"""
+#include <setjmp.h>
+static sigjmp_buf back;
+static char *address;
+static void look(int number, siginfo_t *fault, void *context) {
+    printf("%d %d %ld\n", number, fault->si_code, (long)((char *)fault->si_addr - address));
+    siglongjmp(back, 1);
+}
+static void try(const char *where, int executes) {
+    address = (char *)where;
+    if (sigsetjmp(back, 1)) return;
+    if (executes) ((void (*)(void))where)();
+    printf("%d\n", *(volatile char *)where);
+}
+int main(void) {
+    struct sigaction action = {.sa_sigaction = look, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, 0);
+    char *data = map(4, 0);
+    memset(data, 0xc3, PAGE);
+    munmap(data + PAGE, PAGE);
+    mprotect(data + 2 * PAGE, PAGE, PROT_NONE);
+    for (int executes = 1; executes >= 0; executes--) {
+        try(NULL, executes);
+        try((char *)0x1001, executes);
+        try((char *)0x10000000000, executes);
+        /* Where Valgrind has its own memory, and the kernel. */
+        if (executes) try((char *)0x7fe000001000, executes);
+        if (executes) try((char *)0x70001000, executes);
+        try(data + PAGE + 5, executes);
+        try(data + 2 * PAGE + 5, executes);
+        try(data + 5, executes);
+        if (executes) try("read-only", executes);
+    }
+}
+"""
+
+LOOKS_AT_ITS_SIGNALS = r"""
+#include <pthread.h>
+#include <sys/syscall.h>
+static void show(const char *path) {
+    char line[200];
+    FILE *file = fopen(path, "r");
+    while (fgets(line, sizeof line, file)) if (!strncmp(line, "Sig", 3) && line[3] != 'Q') fputs(line, stdout);
+    fclose(file);
+}
+static void *in_thread(void *unused) {
+    char path[60];
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, 0);
+    /* pthread_create blocks all signals of its caller for a moment. */
+    usleep(200000);
+    show("/proc/thread-self/status");
+    sprintf(path, "/proc/self/task/%ld/status", syscall(SYS_gettid));
+    show(path);
+    show("/proc/self/status");
+    return 0;
+}
+static void handle(int number) { show("/proc/self/status"); }
+int main(void) {
+    char path[60];
+    pthread_t thread;
+    int file = open("/proc/self/status", O_RDONLY);
+    printf("%d %d %d\n", file, fcntl(file, F_GETFD), fcntl(file, F_GETFL) & O_ACCMODE);
+    close(file);
+    signal(SIGUSR1, handle);
+    signal(SIGUSR2, SIG_IGN);
+    signal(SIGRTMIN + 3, handle);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGRTMIN + 2);
+    sigprocmask(SIG_BLOCK, &set, 0);
+    show("/proc/self/status");
+    sprintf(path, "/proc/%d/status", getpid());
+    show(path);
+    raise(SIGUSR1);
+    pthread_create(&thread, 0, in_thread, 0);
+    pthread_join(thread, 0);
+    fflush(stdout);
+    if (!fork()) {
+        show("/proc/self/status");
+        fflush(stdout);
+        execl("/bin/grep", "grep", "Sig[BIC]", "/proc/self/status", NULL);
+    }
+    wait(0);
+}
+"""
+
+LOOKS_AT_ITS_MEMORY = r"""
+static size_t pages(void) {
+    size_t size, data;
+    FILE *file = fopen("/proc/self/statm", "r");
+    fscanf(file, "%zu %*u %*u %*u %*u %zu", &size, &data);
+    fclose(file);
+    return size;
+}
+int main(void) {
+    size_t before = pages();
+    printf("%d", before < 4096);
+    map_kind(16 * MIB, PROT_NONE, MAP_PRIVATE);
+    printf(" %zu", pages() - before);
+    /* Programs that limit themselves to what they have and some more. */
+    limit(RLIMIT_AS, pages() * PAGE + 40 * MIB);
+    printf(" %d\n", COUNT(map_kind(16 * MIB, BOTH, MAP_PRIVATE)));
+    fflush(stdout);
+    limit(RLIMIT_AS, 512 * MIB);
+    limit(RLIMIT_DATA, 256 * MIB);
+    return system("grep -E 'data|stack' /proc/self/limits");
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        pytest.param(FAULTS, [], id="faults"),
+        pytest.param(LOOKS_AT_ITS_SIGNALS, ["-pthread"], id="signals in status"),
+        pytest.param(LIMITS + LOOKS_AT_ITS_MEMORY, [], id="memory in statm and limits"),
+    ],
+)
+def test_a_program_learns_of_itself_what_it_learns_natively(
+    pagelab: Pagelab, tmp_path: Path, source: str, options: list[str]
+) -> None:
+    program = compiled(tmp_path, source, *options)
+    native = natively(program)
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
+    assert losses(pagelab) == []
+
+
+STEPS = r"""
+#include <sys/ptrace.h>
+static void debug(int request) {
+    int child = fork(), status, stops = 0;
+    if (!child) { ptrace(PTRACE_TRACEME, 0, 0, 0); raise(SIGSTOP); getppid(); raise(SIGUSR1); _exit(5); }
+    waitpid(child, &status, 0);
+    printf("%d", WSTOPSIG(status));
+    do {
+        int signal = WSTOPSIG(status) == SIGUSR1 ? SIGUSR1 : 0;
+        /* Under Valgrind it stops a second time for a signal that ends it. */
+        if (signal && stops++ == 0) printf(" stopped");
+        ptrace(request, child, 0, signal);
+        waitpid(child, &status, 0);
+    } while (WIFSTOPPED(status));
+    printf(" %d\n", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+    fflush(stdout);
+}
+int main(int n, char **names) { debug(atoi(names[1])); }
+"""
+
+
+@pytest.mark.parametrize("call", [7, 9, 24], ids=["PTRACE_CONT", "PTRACE_SINGLESTEP", "PTRACE_SYSCALL"])
+def test_a_recorded_process_can_be_debugged_to_its_end(pagelab: Pagelab, tmp_path: Path, call: int) -> None:
+    """Its signals, its end and its status are seen; steps would be Valgrind's."""
+    program = compiled(tmp_path, STEPS)
+    recorded = pagelab("record", "-q", "--max-idle", "20", "-o", "t.trace", "--", program, str(call))
+    assert (recorded.returncode, recorded.stdout) == (0, "19 stopped -10\n"), recorded.stderr
+    lost = losses(pagelab)
+    assert len(lost) == (call != 7)
+    assert all("it debugs a process that is recorded (ptrace)" in loss for loss in lost)
