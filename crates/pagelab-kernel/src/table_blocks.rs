@@ -65,7 +65,11 @@ impl TableBlocks {
         }
         match entries {
             UpperEntries::Levels(_) => Ok(()),
-            UpperEntries::LargerTables | UpperEntries::Packed | UpperEntries::Nothing | UpperEntries::Unfit => {
+            UpperEntries::LargerTables
+            | UpperEntries::Packed
+            | UpperEntries::Nothing
+            | UpperEntries::Segments
+            | UpperEntries::Unfit => {
                 let what =
                     "the page table has no leaf tables of one frame for 2 MiB; remove it, or set page_table to radix";
                 Err(LayerConfigError::new("contiguous_tables", what))

@@ -31,6 +31,6 @@ impl Hardware {
         }
         let unit = &mut self.units[core];
         what.ranges.iter().for_each(|range| unit.invalidate_units(asid, range.start, range.end));
-        self.mmu_caches.cache(core, layer).flush(asid);
+        self.mmu_caches.cache(core, layer).flush_with_page(asid);
     }
 }

@@ -15,6 +15,9 @@ use crate::walks::Walks;
 /// Guest memory of tables for hosts; other tables translate more.
 const GUEST_BYTES: u64 = 1 << 30;
 
+/// Number of the first frame that the allocator gives out, behind all memory that is set aside at boot.
+pub const FIRST_FRAME: u64 = 1 << 16;
+
 /// A table, its memory, and its expected contents.
 struct Lab {
     config: PageTableConfig,
@@ -59,7 +62,7 @@ fn va(vpn: u64) -> VirtAddr {
 /// Order of the smallest blocks with which a space's table can be created.
 fn order_to_create(config: &PageTableConfig, boot: &Boot) -> u32 {
     let can_be_created = |most: &u32| {
-        let (mut mem, mut next) = (PhysMem::default(), 1 << 16);
+        let (mut mem, mut next) = (PhysMem::default(), FIRST_FRAME);
         let mut tables = LayerTables::boot(config, boot, &mut mem).unwrap();
         let mut frames = |order: u32| {
             next += 2 << order;
@@ -77,7 +80,7 @@ fn pages_of(size: PageSize) -> u64 {
 
 impl Lab {
     fn new(config: &PageTableConfig, seed: u64) -> Self {
-        let (mut mem, mut frames) = (PhysMem::default(), Frames { next: 1 << 16, given: BTreeMap::new() });
+        let (mut mem, mut frames) = (PhysMem::default(), Frames { next: FIRST_FRAME, given: BTreeMap::new() });
         let boot = Boot { layer: "test", frames: 1 << 22, taken: 8, guests: &[GUEST_BYTES] };
         let mut tables = LayerTables::boot(config, &boot, &mut mem).unwrap();
         assert!(tables.set_aside().end <= frames.next);

@@ -9,6 +9,8 @@ use pagelab_engine::base::memory::PhysMem;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::page_table::{Leaf, PageTable, PageTableConfig, UpperEntries, WalkList, WalkRef, table_of};
 
+use crate::model::FIRST_FRAME;
+
 /// log2 of the entries in a table of one frame.
 const INDEX_BITS: u32 = 9;
 
@@ -62,7 +64,7 @@ impl Walks {
             }
             UpperEntries::LargerTables | UpperEntries::Packed => check_tree(refs, table, mem, va, rng, config),
             UpperEntries::Nothing => assert_eq!(refs.len(), 1, "`upper_entries` are `Nothing`: {refs:?} {config:?}"),
-            UpperEntries::Unfit => self.check_steps(refs, table, mem, va),
+            UpperEntries::Segments | UpperEntries::Unfit => self.check_steps(refs, table, mem, va),
         }
     }
 
@@ -99,6 +101,10 @@ impl Walks {
             }
             UpperEntries::Packed => assert!(longest > 1, "no walk reads an upper-level entry: {config:?}"),
             UpperEntries::Nothing => {}
+            UpperEntries::Segments => {
+                assert!(longest > 1, "no walk reads an entry of a segment: {config:?}");
+                assert!(steps_depend, "no `step` depends on what the one before read, so they overlap: {config:?}");
+            }
             UpperEntries::Unfit => {
                 assert!(repeats_a_level, "a walk reads one entry per level, so an MMU cache can hold them: {config:?}");
                 let dependent = longest == 1 || lengths.len() > 1 || steps_depend;
@@ -116,7 +122,7 @@ fn walk(table: &PageTable, mem: &PhysMem, va: VirtAddr) -> WalkList {
 
 /// Replaces a word of a table, in a frame or in the block that was set aside at boot. Returns the old one.
 fn replace(mem: &mut PhysMem, addr: PhysAddr, word: u64) -> u64 {
-    if mem.block_frames() > 0 {
+    if mem.block_frames() > 0 && addr.pfn().0 < FIRST_FRAME {
         let old = mem.read_block(addr);
         mem.write_block(addr, word);
         return old;

@@ -11,6 +11,7 @@ mod core_threads;
 mod direct_segments;
 mod edges;
 mod hashed;
+mod hashed_segments;
 mod hashed_sizes;
 mod mmu_caches;
 mod nested_walks;

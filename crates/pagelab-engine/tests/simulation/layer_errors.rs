@@ -104,6 +104,47 @@ fn impossible_hashed_tables() {
         ("hashed-open", set("full_groups", "evict"), "page_table.full_groups", &["hashed-open", "no groups"]),
         ("hashed-open", set("collisions", "kernel"), "page_table.collisions", &["hashed-open", "no chains"]),
         ("hashed-power", set("sizes", ORDER), "page_table.sizes.order", &["hashed-power", "other sizes than 4K"]),
+        ("hashed-open", set("segments", "{}"), "page_table.segments", &["hashed-open", "no segments"]),
+        (
+            "hashed-power-segments",
+            set("segments.bytes", "1GiB"),
+            "page_table.segments.bytes",
+            &["1GiB", "256MiB and 1TiB"],
+        ),
+        (
+            "hashed-power-segments",
+            set("segments.table_bytes", "12KiB"),
+            "page_table.segments.table_bytes",
+            &["12KiB", "4KiB to 4MiB"],
+        ),
+        (
+            "hashed-power-segments",
+            set("sizes", r#"{"order":["4K","2M","1G"]}"#),
+            "page_table.sizes.order",
+            &["256MiB", "cannot hold a page of 1GiB"],
+        ),
+        (
+            "hashed-power-2m",
+            format!(
+                r#"{TABLE}={{"kind":"hashed-power","segments":{{"bytes":"1TiB"}},"sizes":{{"order":["4K","2M","1G"]}}}}"#
+            ),
+            "page_table.sizes.order",
+            &["one base page size", "4K and 2M"],
+        ),
+        ("hashed-power-2m", set("sizes.probes", "serial"), "page_table.sizes.probes", &["one search", "remove"]),
+        ("hashed-power-2m", set("sizes.shares", "[0.5,0.5]"), "page_table.sizes.shares", &["one table", "remove"]),
+        (
+            "hashed-power-segments",
+            "system.layers.native.mmu_cache=unified".to_owned(),
+            "mmu_cache",
+            &["no upper levels", "segment-lookaside-buffer"],
+        ),
+        (
+            "radix",
+            "system.layers.native.mmu_cache=segment-lookaside-buffer".to_owned(),
+            "mmu_cache",
+            &["no table of segments"],
+        ),
         ("hashed-open", set("sizes", r#"{"order":["4K","1G"]}"#), "page_table.sizes.order", &["4K, 1G", "2M and 1G"]),
         ("hashed-open", set("sizes", r#"{"order":["2M"]}"#), "page_table.sizes.order", &["exactly 2M", "4K alone"]),
         ("hashed-open", set("sizes", r#"{"order":[]}"#), "page_table.sizes.order", &["no size"]),

@@ -19,6 +19,7 @@ use pagelab_hardware::cache::{CoreCacheStats, Hierarchy, HitLevel, Requester};
 use pagelab_hardware::core_model::BranchCounts;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::os::Os;
+use pagelab_tables::mmu_cache::SegmentCounts;
 use pagelab_translate::counters::{
     PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES, WalkCounters, WalkCounts,
 };
@@ -160,6 +161,22 @@ impl Statistics {
         for (layer, refs) in os.layers.iter().zip(&all.program.refs) {
             self.layer_walks("walk", &layer.name, refs, StatKind::Robust, "the programs' walks");
         }
+        for (index, layer) in os.layers.iter().enumerate() {
+            if let Some(counts) = hw.mmu_caches.segment_counts(index.into()) {
+                self.segment_lookaside(&format!("layer.{}.mmu_cache.segments", layer.name), &counts);
+            }
+        }
+    }
+
+    /// Counts of a layer's segment look-aside buffers.
+    fn segment_lookaside(&mut self, name: &str, counts: &SegmentCounts) {
+        let SegmentCounts { hits, misses, handler_cycles, switches } = *counts;
+        self.count(format!("{name}.hits"), hits, "Walks whose segment was in the segment look-aside buffer");
+        self.count(format!("{name}.misses"), misses, "Walks whose segment was not, aborted ones included");
+        let text = "Cycles of the kernel's handlers of these misses without their references, part of the walks'";
+        self.cycles(format!("{name}.handler_cycles"), handler_cycles, text);
+        let text = "Switches to another process that dropped the entries, when a walk followed";
+        self.count(format!("{name}.switches"), switches, text);
     }
 
     /// References of walks over all layers, by place; `text` says which walks.

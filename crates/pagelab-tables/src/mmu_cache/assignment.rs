@@ -1,6 +1,6 @@
 //! Assignment of MMU caches to the layers and cores of a machine.
 
-use super::{MmuCache, MmuCacheGeometry, MmuCacheKind};
+use super::{MmuCache, MmuCacheGeometry, MmuCacheKind, SegmentCounts};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::LayerId;
 use pagelab_base::rng::Rng;
@@ -65,5 +65,15 @@ impl MmuCaches {
     pub fn cache(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
         let number = self.used[core * self.layers + layer.index()];
         &mut self.caches[number as usize]
+    }
+
+    /// Counts of a layer's buffers of segments on all cores, if it has some.
+    pub fn segment_counts(&self, layer: LayerId) -> Option<SegmentCounts> {
+        let cores = if self.common { 1 } else { self.used.len() / self.layers };
+        let numbers = (0..cores).map(|core| self.used[core * self.layers + layer.index()]);
+        numbers.filter_map(|number| self.caches[number as usize].segment_counts()).reduce(|mut sum, counts| {
+            sum += counts;
+            sum
+        })
     }
 }

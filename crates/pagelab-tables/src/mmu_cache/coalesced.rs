@@ -191,7 +191,7 @@ impl Design for CoalescedCache {
             UpperEntries::Levels(_) | UpperEntries::Nothing => Ok(()),
             UpperEntries::LargerTables => Err("no entries of level 2 that point to leaf tables of 4 KiB"),
             UpperEntries::Packed => Err("entries that are not words of 8 bytes"),
-            UpperEntries::Unfit => Err(NO_UPPER_LEVELS),
+            UpperEntries::Segments | UpperEntries::Unfit => Err(NO_UPPER_LEVELS),
         }
     }
 

@@ -16,6 +16,7 @@ mod registry;
 
 pub use assignment::MmuCaches;
 pub use paging_structure::CommonArrays;
+pub use segment_lookaside::SegmentCounts;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,15 @@ mmu_caches! {
         TranslationPath(translation_path::TranslationPathCache) = "translation-path-cache",
             "one array of paths from the root to a leaf table, longest common part";
     }
+    mod segment_lookaside [
+        /// Geometry for `segment-lookaside-buffer`: one array of segments, whose table a walk reads first (POWER).
+        /// Default: 32 entries.
+        #[serde(default, skip_serializing_if = "segment_lookaside::SegmentLookasideConfig::is_default")]
+        segment_lookaside: segment_lookaside::SegmentLookasideConfig
+    ] {
+        SegmentLookaside(segment_lookaside::SegmentLookaside) = "segment-lookaside-buffer",
+            "one array of segments, filled by the kernel or by hardware (POWER)";
+    }
     mod perfect {
         Perfect(perfect::Perfect) = "perfect", "unlimited and always hit: a walk reads its leaf only";
     }
@@ -133,6 +143,8 @@ pub trait Design: Sized {
     const SHARED_BY_LAYERS: bool = false;
     /// Whether it must be asked for each entry ([`holds`](Self::holds)); [`pass`](Self::pass) is then not possible.
     const ASKED_BY_ENTRY: bool = false;
+    /// Whether the invalidation of a page drops the entries of its space, as `invlpg` does.
+    const DROPPED_WITH_PAGES: bool = true;
 
     /// An empty cache. Error: its part of the geometry is impossible.
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError>;
@@ -169,6 +181,11 @@ pub trait Design: Sized {
         None
     }
 
+    /// Counts of a design that holds segments.
+    fn segment_counts(&self) -> Option<SegmentCounts> {
+        None
+    }
+
     /// Drops all entries of an address space, or all entries if they are not tagged by address space.
     fn flush(&mut self, asid: Asid);
 }
@@ -189,6 +206,16 @@ pub struct SharedMmuCacheConfig {
 
 /// What [`Design::keeps`] returns for tables whose walks read no upper-level entries.
 const NO_UPPER_LEVELS: &str = "no upper levels whose entries an MMU cache could keep";
+
+impl UpperEntries {
+    /// Whether the entries are of upper levels, or there are none. The error completes "a page table has …".
+    fn are_levels(self) -> Result<(), &'static str> {
+        match self {
+            Self::Segments | Self::Unfit => Err(NO_UPPER_LEVELS),
+            Self::Levels(_) | Self::LargerTables | Self::Packed | Self::Nothing => Ok(()),
+        }
+    }
+}
 
 impl MmuCacheKind {
     /// Checks that a layer's page table, a design with this name, has entries that the cache can hold.
@@ -247,6 +274,21 @@ impl MmuCache {
     #[inline(always)]
     fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
         each_cache!(self, cache => cache.common_arrays())
+    }
+
+    /// See [`Design::segment_counts`].
+    pub fn segment_counts(&self) -> Option<SegmentCounts> {
+        each_cache!(self, cache => cache.segment_counts())
+    }
+
+    /// Drops what the invalidation of a page of a space drops ([`Design::DROPPED_WITH_PAGES`]).
+    pub fn flush_with_page(&mut self, asid: Asid) {
+        fn dropped<D: Design>(_: &D) -> bool {
+            D::DROPPED_WITH_PAGES
+        }
+        if each_cache!(self, cache => dropped(cache)) {
+            self.flush(asid);
+        }
     }
 
     /// See [`Design::flush`].

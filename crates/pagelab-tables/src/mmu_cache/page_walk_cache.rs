@@ -15,7 +15,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, SparedRefs, cacheable};
 use crate::page_table::{UpperEntries, WalkList};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
@@ -71,7 +71,7 @@ impl Design for PageWalkCache {
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
-        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+        entries.are_levels()
     }
 
     #[inline]

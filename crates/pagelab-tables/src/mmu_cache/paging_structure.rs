@@ -10,10 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, Pass, RequiredReads, SparedRefs, cacheable, position,
-    prefix,
-};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, Pass, RequiredReads, SparedRefs, cacheable, position, prefix};
 use crate::page_table::{UpperEntries, WalkList, WalkPath};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
@@ -122,7 +119,7 @@ impl Design for PagingStructureCache {
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
-        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+        entries.are_levels()
     }
 
     #[inline(always)]

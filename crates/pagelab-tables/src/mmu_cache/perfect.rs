@@ -3,7 +3,7 @@
 //! Models: it holds every entry except the leaf's, even of tables that no walk has read: a walk reads its leaf only.
 //! Parameters: `latency_cycles` of `machine.mmu_cache.paging_structure`, the latency of a look-up.
 
-use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, RequiredReads, SparedRefs, cacheable};
+use super::{Asid, Design, MmuCacheGeometry, RequiredReads, SparedRefs, cacheable};
 use crate::page_table::{UpperEntries, WalkList, WalkPath};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -27,7 +27,7 @@ impl Design for Perfect {
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
-        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+        entries.are_levels()
     }
 
     #[inline]

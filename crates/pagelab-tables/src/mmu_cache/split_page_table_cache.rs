@@ -14,7 +14,7 @@
 
 use super::page_walk_cache::set_hash;
 use super::paging_structure::{Level, PagingStructureCache};
-use super::{Asid, Design, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable};
+use super::{Asid, Design, MmuCacheGeometry, SparedRefs, cacheable};
 use crate::page_table::{UpperEntries, WalkList, WalkRef};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::AssocArray;
@@ -49,7 +49,7 @@ impl Design for SplitPageTableCache {
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
-        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+        entries.are_levels()
     }
 
     fn look_up(&mut self, _: Asid, _: VirtAddr, list: &WalkList) -> SparedRefs {

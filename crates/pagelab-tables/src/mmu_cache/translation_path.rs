@@ -15,7 +15,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, SparedRefs, cacheable, position};
 use crate::page_table::{UpperEntries, WalkList, WalkRef};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -99,7 +99,7 @@ impl Design for TranslationPathCache {
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
-        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+        entries.are_levels()
     }
 
     fn look_up(&mut self, asid: Asid, va: VirtAddr, list: &WalkList) -> SparedRefs {

@@ -14,7 +14,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Asid, Design, Geometry, MmuCacheGeometry, NO_UPPER_LEVELS, SparedRefs, cacheable, position};
+use super::{Asid, Design, Geometry, MmuCacheGeometry, SparedRefs, cacheable, position};
 use crate::page_table::{UpperEntries, WalkList};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
@@ -82,7 +82,7 @@ impl Design for UnifiedTranslationCache {
     }
 
     fn keeps(entries: UpperEntries) -> Result<(), &'static str> {
-        if entries == UpperEntries::Unfit { Err(NO_UPPER_LEVELS) } else { Ok(()) }
+        entries.are_levels()
     }
 
     #[inline]

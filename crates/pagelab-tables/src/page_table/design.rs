@@ -386,6 +386,8 @@ pub enum UpperEntries {
     Packed,
     /// None: every walk makes one reference.
     Nothing,
+    /// Entries of a table of segments, which come first and map a segment each.
+    Segments,
     /// References that are not upper-level entries.
     Unfit,
 }

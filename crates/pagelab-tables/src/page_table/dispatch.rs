@@ -45,7 +45,11 @@ impl PageTableConfig {
     pub fn levels(&self) -> Option<u8> {
         match self.upper_entries() {
             UpperEntries::Levels(levels) => Some(levels),
-            UpperEntries::LargerTables | UpperEntries::Packed | UpperEntries::Nothing | UpperEntries::Unfit => None,
+            UpperEntries::LargerTables
+            | UpperEntries::Packed
+            | UpperEntries::Nothing
+            | UpperEntries::Segments
+            | UpperEntries::Unfit => None,
         }
     }
 

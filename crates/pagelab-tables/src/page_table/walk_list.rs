@@ -104,6 +104,13 @@ impl WalkList {
         self.many.push(reference);
     }
 
+    /// Corrects how much the entry of the last reference maps: this power of two bytes.
+    #[inline]
+    pub fn set_last_shift(&mut self, shift: u8) {
+        let last = if self.many.is_empty() { self.few.last_mut() } else { self.many.last_mut() };
+        last.expect("the walk made a reference").shift = shift;
+    }
+
     /// All references in the order of the walk.
     #[inline]
     pub fn refs(&self) -> &[WalkRef] {

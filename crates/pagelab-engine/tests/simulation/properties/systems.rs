@@ -357,6 +357,35 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     (
+        "hashed-power-segments",
+        &[
+            "system.layers.native.page_table.table_bytes=512KiB",
+            "system.layers.native.page_table.exits_per_scan=1",
+            "machine.mmu_cache.segment_lookaside={\"entries\":3,\"fixed\":1}",
+            SWAP,
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
+    (
+        "hashed-power-2m",
+        &["system.layers.native.page_table.table_bytes=4MiB", "system.layers.native.page_table.exits_per_scan=1"],
+    ),
+    (
+        "hashed-power-thp",
+        &[
+            r#"system.layers.native.page_table={"kind":"hashed-power","table_bytes":"64KiB","full_groups":"evict","exits_per_scan":1,"segments":{"bytes":"1TiB"},"sizes":{"order":["2M","4K"]}}"#,
+            SWAP,
+            "kernel.cgroup_limit_bytes=8MiB",
+        ],
+    ),
+    (
+        "nested-hashed-compact-cold",
+        &[
+            r#"system.layers.guest={"name":"guest","host":"host","page_table":{"kind":"hashed-power","table_bytes":"4MiB","exits_per_scan":2,"segments":{}},"mmu_cache":"segment-lookaside-buffer","page_size":"4K"}"#,
+            r#"system.layers.host={"name":"host","page_table":{"kind":"hashed-power","segments":{},"sizes":{"order":["4K","2M"]}},"mmu_cache":"segment-lookaside-buffer","page_size":"2M"}"#,
+        ],
+    ),
+    (
         "hashed-chained-software",
         &["system.layers.native.page_table.table_bytes=64KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"],
     ),

@@ -1,6 +1,6 @@
 //! Layout of a hashed table, and the slot of each page.
 
-use super::parameters::{HashFunction, HashedConfig, HashedKind};
+use super::parameters::{HashFunction, HashedConfig, HashedKind, LARGE_SEGMENT, SMALL_SEGMENT, SegmentsConfig};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, LINE_SHIFT, PageSize, PhysAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
@@ -15,12 +15,12 @@ const PACKED_SHIFT: u32 = 3;
 /// Bytes of a slot of the chained design: tag, entry, pointer, padding.
 pub const CHAINED_SLOT_BYTES: u64 = 32;
 
+/// Bits of virtual addresses.
+pub const VA_BITS: u32 = 48;
 /// Bytes of a slot of the power design: tag and entry.
 const POWER_SLOT_BYTES: u64 = 16;
 /// log2 of the slots per group of the power design.
 const GROUP_SHIFT: u32 = 3;
-/// log2 of the pages per segment of the power design: 256 MiB.
-const SEGMENT_SHIFT: u32 = 16;
 
 /// A page of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Geometry {
     super_shift: u32,
     /// Slots of the chain table.
     chain_slots: u64,
+    /// log2 of the bytes of a segment of the power design.
+    segment_shift: u32,
     pub hash: HashFunction,
     seed: u64,
     /// Maximum number of lines that a search reads; a page without a slot within them cannot be mapped.
@@ -142,6 +144,7 @@ impl Geometry {
             cluster_shift,
             super_shift,
             chain_slots,
+            segment_shift: config.segments.as_ref().map_or(SMALL_SEGMENT, SegmentsConfig::shift),
             hash: config.hash,
             seed: mix(config.seed),
             search_lines: config.search_lines,
@@ -225,15 +228,18 @@ impl Geometry {
     }
 
     /// Primary group of a page: the segment's number, scrambled as in Linux (`vsid_scramble`), XOR the page's number
-    /// within the segment.
+    /// within the segment, counted in pages of the segment's base size. The number of a large segment is also shifted
+    /// by 25 bits (Power ISA, book III; `hpt_hash`).
     #[inline(always)]
     fn group_of(&self, key: Key) -> u64 {
-        let segment = key.vpn >> SEGMENT_SHIFT;
+        let pages_shift = self.segment_shift - key.size.shift();
+        let segment = key.vpn >> pages_shift;
         let id = match self.hash {
             HashFunction::Mix64 => mix((segment | u64::from(key.asid) << 40) ^ self.seed),
             HashFunction::Modulo => segment,
         };
-        (id ^ key.vpn & ((1 << SEGMENT_SHIFT) - 1)) & (self.homes - 1)
+        let id = if self.segment_shift == LARGE_SEGMENT { id ^ id << 25 } else { id };
+        (id ^ key.vpn & ((1 << pages_shift) - 1)) & (self.homes - 1)
     }
 
     /// The slots of a group of the power design.

@@ -20,23 +20,26 @@
 //! `search_lines`, lines (63, our own choice: at the paper's load factors, longer searches practically never happen);
 //! `exits_per_scan`, processes (64, estimated: the paper says "lazily"); `collisions`, for the chained design (the
 //! walker follows chains; on Itanium the kernel does); `full_groups`, for the power design (`error`); `sizes` (4 KiB
-//! alone).
+//! alone); `segments`, for the power design (none; [`segments`]).
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
 //! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. The paper's tables
-//! hold no pages above 4 KiB; these do if `sizes` says so ([`super::sizes`]), but for the power design. No entry is for
-//! several processes: a shared page has a slot per process. The kernel's direct map has a radix table of its own with
-//! large pages (elsewhere: "bolted" entries); the paper looks at programs only. The segment look-aside buffer of the
-//! power design always hits. If both groups of a page are full, the run ends with an error, unless `full_groups` is
-//! `evict`: then the kernel evicts a slot to a record with a chain per slot of the table; Linux's record is a radix
-//! table. The set of mapped pages is kept separately ([`super::page_index`]), as kernels with
-//! hashed tables keep it in structures of their own.
+//! hold no pages above 4 KiB; these do if `sizes` says so ([`super::sizes`]). No entry is for several processes: a
+//! shared page has a slot per process. The kernel's direct map has a radix table of its own with large pages
+//! (elsewhere: "bolted" entries); the paper looks at programs only. Without `segments`, the walker of the power design
+//! knows each segment, as if its look-aside buffer always hit. If both groups of a page are full, the run ends with an
+//! error, unless `full_groups` is `evict`: then the kernel evicts a slot to a record with a chain per slot of the
+//! table; Linux's record is a radix table. The set of mapped pages is kept separately ([`super::page_index`]), as
+//! kernels with hashed tables keep it in structures of their own.
 
 mod chained;
 mod geometry;
+mod in_segments;
 mod open;
 mod parameters;
 mod power;
+mod segments;
+mod several_sizes;
 mod shared;
 mod slot;
 
@@ -47,17 +50,16 @@ use arrayvec::ArrayVec;
 use super::entry::{decode, encode};
 use super::page_index::SizedIndex;
 use super::{
-    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableFrames,
+    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableFrames, TableWork,
     UpperEntries, WalkList, WalkRef,
 };
-use geometry::{Counter, Geometry, Key, line_of};
+use geometry::{Counter, Geometry, Key, VA_BITS, line_of};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::memory::PhysMem;
-use parameters::{HashedConfig, HashedKind};
+use parameters::{HashedConfig, HashedKind, SegmentsConfig};
+use segments::SegmentTable;
 use shared::SharedTable;
-
-const VA_BITS: u32 = 48;
 
 /// Result of a search for a page's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,8 @@ pub struct Hashed<K> {
     heads_only: bool,
     /// The kernel's record of entries that were evicted from full groups.
     record: Option<Geometry>,
+    /// The space's segment table.
+    segments: Option<SegmentTable>,
     asid: u16,
     pages: SizedIndex,
     kind: PhantomData<K>,
@@ -128,7 +132,8 @@ impl<K: Kind> Hashed<K> {
         record: Option<Geometry>,
         asid: u16,
     ) -> Self {
-        Self { parts, serial, heads_only, record, asid, pages: SizedIndex::default(), kind: PhantomData }
+        let pages = SizedIndex::default();
+        Self { parts, serial, heads_only, record, segments: None, asid, pages, kind: PhantomData }
     }
 
     /// Number of slots of this space.
@@ -154,21 +159,22 @@ impl<K: Kind> Hashed<K> {
     #[inline(always)]
     fn read(geometry: &Geometry, mem: &PhysMem, slot: PhysAddr, key: Key) -> Option<Mapping> {
         let index = geometry.index(key.vpn);
-        let there = mem.read_block(slot) & slot::valid(index) != 0;
-        there.then(|| decode(level(key.size), slot::read_entry(geometry, mem, slot, index)))
+        let tag = mem.read_block(slot);
+        let size = if K::KIND == HashedKind::Power { slot::page_size_of(tag) } else { key.size };
+        (tag & slot::valid(index) != 0).then(|| decode(level(size), slot::read_entry(geometry, mem, slot, index)))
     }
 
-    /// Searches for the page of one size at `va`: calls `visit` with each line that is read, and with true for the line
+    /// Searches for a page: calls `visit` with each line that is read, and with true for the line
     /// of the entry if its tag was in the line before.
     #[inline(always)]
     fn search(
         &self,
         (part, record): (&PartOfSize, Option<&Geometry>),
         mem: &PhysMem,
-        va: VirtAddr,
+        key: Key,
         mut visit: impl FnMut(PhysAddr, bool),
     ) -> Option<Mapping> {
-        let (geometry, key) = (&part.geometry, self.key(part.size, va));
+        let geometry = &part.geometry;
         let slot = match Self::probe(geometry, mem, key, |line| visit(line, false)).found {
             Some(slot) => slot,
             None => chained::probe(record?, mem, key, |line| visit(line, false)).found?,
@@ -190,82 +196,96 @@ impl<K: Kind> Hashed<K> {
         list: &mut WalkList,
     ) {
         list.clear();
+        if let Some(segments) = &self.segments {
+            return self.walk_segment((segments, record), mem, va, list);
+        }
         let [part] = parts else { return self.walk_sizes(parts, mem, va, list) };
         let mut step = 0;
-        let mapping = self.search((part, record), mem, va, |addr, _| {
+        let mapping = self.search((part, record), mem, self.key(part.size, va), |addr, _| {
             list.push(reference(addr, part.size, step));
             step = u8::wrapping_add(step, 1);
         });
         list.leaf = mapping.map_or(Leaf::nothing(1), Leaf::Present);
     }
 
-    /// Lists the references of a walk that probes for several sizes.
-    fn walk_sizes(&self, parts: &[PartOfSize], mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
-        let mut step = 0_u8;
-        let mut found = None;
-        if self.serial {
-            for part in parts {
-                found = self.search((part, None), mem, va, |addr, _| {
-                    list.push(reference(addr, part.size, step));
-                    step = step.wrapping_add(1);
-                });
-                if found.is_some() {
-                    break;
-                }
-            }
-        } else {
-            found = self.walk_in_parallel(parts, mem, va, list);
-        }
-        let missing = || Leaf::nothing(self.pages.free_level(va, &PageSize::ALL[..self.parts.len()]));
-        list.leaf = found.map_or_else(missing, Leaf::Present);
-    }
-
-    /// The same, a reference of each search per step, until one hits.
-    fn walk_in_parallel(
-        &self,
-        parts: &[PartOfSize],
-        mem: &PhysMem,
-        va: VirtAddr,
-        list: &mut WalkList,
-    ) -> Option<Mapping> {
-        let mut searches = ArrayVec::<WalkList, { PageSize::ALL.len() }>::new();
-        // The search that hits, the number of its steps before the others stop, and the mapping.
-        let mut hit = None;
-        for (n, part) in parts.iter().enumerate() {
-            let (mut search, mut steps) = (WalkList::new(), 0);
-            let found = self.search((part, None), mem, va, |addr, is_entry| {
-                search.push(reference(addr, part.size, 0));
-                steps += usize::from(!is_entry);
-            });
-            hit = hit.or(found.map(|mapping| (n, steps, mapping)));
-            searches.push(search);
-        }
-        let longest = searches.iter().map(|search| search.refs().len()).max().unwrap_or(0);
-        let (last, steps) = hit.map_or((searches.len() - 1, longest), |(n, steps, _)| (n, steps));
-        for step in 0..steps.max(1) {
-            let others = (0..searches.len()).filter(|&n| n != last);
-            for search in others.chain([last]) {
-                if let Some(&found) = searches[search].refs().get(step) {
-                    list.push(WalkRef { step: step as u8, ..found });
-                }
-            }
-        }
-        let (hit, steps, mapping) = hit?;
-        for (n, &found) in searches[hit].refs().iter().enumerate().skip(steps) {
-            list.push(WalkRef { step: n as u8, ..found });
-        }
-        Some(mapping)
-    }
-
     /// Finds a mapped page.
     fn locate(&self, mem: &PhysMem, va: VirtAddr) -> Option<Located> {
-        self.parts.iter().enumerate().find_map(|(n, part)| {
-            let key = self.key(part.size, va);
-            let in_record = || chained::probe(self.record.as_ref()?, mem, key, |_| {}).found;
-            let slot = Self::probe(&part.geometry, mem, key, |_| {}).found.or_else(in_record)?;
-            let mapping = Self::read(&part.geometry, mem, slot, key)?;
-            Some(Located { part: n, slot, key, mapping })
-        })
+        if let Some(segments) = &self.segments {
+            let segment = segments.find(mem, va, |_| {})?;
+            return self.locate_key(mem, self.part_for(segment.base), segments.key(segment, va));
+        }
+        self.parts.iter().enumerate().find_map(|(n, part)| self.locate_key(mem, n, self.key(part.size, va)))
+    }
+
+    /// Finds a mapped page by its key.
+    fn locate_key(&self, mem: &PhysMem, part: usize, key: Key) -> Option<Located> {
+        let geometry = &self.parts[part].geometry;
+        let in_record = || chained::probe(self.record.as_ref()?, mem, key, |_| {}).found;
+        let slot = Self::probe(geometry, mem, key, |_| {}).found.or_else(in_record)?;
+        let mapping = Self::read(geometry, mem, slot, key)?;
+        Some(Located { part, slot, key, mapping })
+    }
+
+    /// Writes a page's entry in its slot, and makes it valid.
+    fn write(&self, mem: &mut PhysMem, part: usize, slot: PhysAddr, key: Key, mapping: &Mapping) -> PhysAddr {
+        let geometry = &self.parts[part].geometry;
+        let index = geometry.index(key.vpn);
+        let size = if K::KIND == HashedKind::Power { slot::page_size_bits(mapping.size) } else { 0 };
+        mem.write_block(slot, mem.read_block(slot) | slot::valid(index) | size);
+        slot::write_entry(geometry, mem, slot, index, encode(level(mapping.size), mapping));
+        slot::entry_addr(geometry, slot, index)
+    }
+
+    /// Inserts a page's entry. Returns its address.
+    fn insert(&mut self, mem: &mut PhysMem, part: usize, key: Key, mapping: &Mapping) -> Result<PhysAddr, NoRoom> {
+        let geometry = self.parts[part].geometry;
+        let Probe { found, room } = Self::probe(&geometry, mem, key, |_| {});
+        let slot = match (found, room, K::KIND) {
+            (Some(slot), ..) => slot,
+            (None, None, _) => {
+                let record = self.record.as_ref().ok_or(NoRoom)?;
+                let victim = power::victim(&geometry, mem, key);
+                power::evict(&geometry, record, mem, victim).ok_or(NoRoom)?;
+                open::occupy(&geometry, mem, key, victim)
+            }
+            (None, Some(room), HashedKind::Chained) => chained::occupy(&geometry, mem, key, room).ok_or(NoRoom)?,
+            (None, Some(room), HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power) => {
+                open::occupy(&geometry, mem, key, room)
+            }
+        };
+        if found.is_none() {
+            self.parts[part].slots += 1;
+            geometry.add_to_counter(mem, Counter::Used, 1);
+        }
+        let valid = slot::valid(geometry.index(key.vpn));
+        assert_eq!(mem.read_block(slot) & valid, 0, "the entry of {key:?} is in use");
+        Ok(self.write(mem, part, slot, key, mapping))
+    }
+
+    /// Removes a page's entry from its slot, and frees a slot without entries. Returns the entry's address.
+    fn remove(&mut self, mem: &mut PhysMem, part: usize, slot: PhysAddr, key: Key) -> PhysAddr {
+        let geometry = self.parts[part].geometry;
+        let index = geometry.index(key.vpn);
+        slot::write_entry(&geometry, mem, slot, index, 0);
+        let power = K::KIND == HashedKind::Power;
+        let tag = if power { slot::EMPTY } else { mem.read_block(slot) & !slot::valid(index) };
+        mem.write_block(slot, tag);
+        if !slot::is_used(tag) {
+            self.parts[part].slots -= 1;
+            if let Some(record) = self.record.filter(|record| record.contains(slot)) {
+                power::remove(&record, mem, key, slot);
+                return slot + 8;
+            }
+            geometry.add_to_counter(mem, Counter::Used, -1);
+            match K::KIND {
+                HashedKind::Chained => {
+                    chained::release(&geometry, mem, geometry.slot(geometry.home(key), key.vpn), slot);
+                }
+                HashedKind::Power => power::release(&geometry, mem, slot),
+                HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => open::release(&geometry, mem, slot),
+            }
+        }
+        slot::entry_addr(&geometry, slot, index)
     }
 
     /// Finds a page that is mapped.
@@ -308,15 +328,23 @@ impl<K: Kind> Design for Hashed<K> {
 
     fn page_sizes(parameters: &HashedConfig) -> PageSizes {
         match K::KIND {
-            HashedKind::Power => PageSizes::only_4k("its groups are those of pages of 4 KiB"),
-            HashedKind::Chained | HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => {
-                parameters.sizes.page_sizes()
+            HashedKind::Power if parameters.segments.is_none() => {
+                PageSizes::only_4k("without page_table.segments its groups are those of pages of 4 KiB")
             }
+            HashedKind::Power
+            | HashedKind::Chained
+            | HashedKind::Open
+            | HashedKind::Clustered
+            | HashedKind::Compact => parameters.sizes.page_sizes(),
         }
     }
 
-    fn upper_entries(_: &HashedConfig) -> UpperEntries {
-        UpperEntries::Unfit
+    fn upper_entries(parameters: &HashedConfig) -> UpperEntries {
+        if parameters.segments.is_some() { UpperEntries::Segments } else { UpperEntries::Unfit }
+    }
+
+    fn largest_block(parameters: &HashedConfig) -> u32 {
+        parameters.segments.as_ref().map_or(0, SegmentsConfig::table_order)
     }
 
     fn validate(parameters: &HashedConfig, context: &Context) -> Result<(), EngineError> {
@@ -324,13 +352,23 @@ impl<K: Kind> Design for Hashed<K> {
     }
 
     fn create(
-        _: &HashedConfig,
+        config: &HashedConfig,
         shared: &mut SharedTable,
-        _: &mut PhysMem,
-        _: TableFrames,
+        mem: &mut PhysMem,
+        frames: TableFrames,
         _: Option<u64>,
     ) -> Result<Self, NoTable> {
-        shared.add_space().ok_or(NoTable::Tags)
+        let mut space = shared.add_space().ok_or(NoTable::Tags)?;
+        if let Some(segments) = &config.segments {
+            match SegmentTable::new(segments, mem, frames) {
+                Ok(table) => space.segments = Some(table),
+                Err(why) => {
+                    shared.remove_space(&space);
+                    return Err(why);
+                }
+            }
+        }
+        Ok(space)
     }
 
     #[inline]
@@ -365,8 +403,8 @@ impl<K: Kind> Design for Hashed<K> {
     fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Result<(), NoRoom> {
         let lines = self.hidden_lines(mem, va).expect("hardware does not find the page");
         if let Some(record) = &self.record {
-            let PartOfSize { size, geometry, .. } = &self.parts[0];
-            return power::refill(geometry, record, mem, self.key(*size, va), lines).ok_or(NoRoom);
+            let Located { part, key, .. } = self.found(mem, va);
+            return power::refill(&self.parts[part].geometry, record, mem, key, lines).ok_or(NoRoom);
         }
         chained::exchange(mem, lines[0], lines[1]);
         Ok(())
@@ -375,6 +413,11 @@ impl<K: Kind> Design for Hashed<K> {
     /// Prefetches on the host the slots at which the searches for the page begin.
     #[inline]
     fn hint(&self, mem: &PhysMem, va: VirtAddr) {
+        if let Some(segments) = &self.segments {
+            let Some(segment) = segments.find(mem, va, |_| {}) else { return };
+            let (geometry, key) = (&self.parts[self.part_for(segment.base)].geometry, segments.key(segment, va));
+            return mem.hint_block(geometry.slot(geometry.home(key), key.vpn));
+        }
         for PartOfSize { size, geometry, .. } in &self.parts {
             let key = self.key(*size, va);
             mem.hint_block(geometry.slot(geometry.home(key), key.vpn));
@@ -384,6 +427,9 @@ impl<K: Kind> Design for Hashed<K> {
     /// Entry and frame of a page, if its slot is the first one of a search.
     #[inline]
     fn peek(&self, mem: &PhysMem, va: VirtAddr) -> Option<(PhysAddr, Pfn)> {
+        if self.segments.is_some() {
+            return self.locate(mem, va).map(|located| (located.slot, located.mapping.pfn));
+        }
         self.parts.iter().find_map(|PartOfSize { size, geometry, .. }| {
             let key = self.key(*size, va);
             let slot = match K::KIND {
@@ -399,6 +445,9 @@ impl<K: Kind> Design for Hashed<K> {
     }
 
     fn entry(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> PhysAddr {
+        if let Some(segments) = &self.segments {
+            return self.entry_in_segment(segments, mem, va, size);
+        }
         let several = self.parts.len() > 1 || self.record.is_some();
         let located = if several { self.locate(mem, va) } else { None };
         if let Some(slot) = located.as_ref().map(|located| located.slot).filter(|_| self.record.is_some()) {
@@ -417,6 +466,9 @@ impl<K: Kind> Design for Hashed<K> {
     }
 
     fn reserve(&mut self, mem: &mut PhysMem, va: VirtAddr, size: PageSize) -> bool {
+        if self.segments.is_some() {
+            return self.reserve_in_segment(mem, va, size);
+        }
         let geometry = &self.parts[self.part_for(size)].geometry;
         let Probe { found, room } = Self::probe(geometry, mem, self.key(size, va), |_| {});
         match K::KIND {
@@ -431,32 +483,13 @@ impl<K: Kind> Design for Hashed<K> {
     }
 
     fn map(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> Result<PhysAddr, NoRoom> {
-        let part = self.part_for(mapping.size);
-        let (geometry, key) = (self.parts[part].geometry, self.key(mapping.size, va));
-        let Probe { found, room } = Self::probe(&geometry, mem, key, |_| {});
-        let slot = match (found, room, K::KIND) {
-            (Some(slot), ..) => slot,
-            (None, None, _) => {
-                let record = self.record.as_ref().ok_or(NoRoom)?;
-                let victim = power::victim(&geometry, mem, key);
-                power::evict(&geometry, record, mem, victim).ok_or(NoRoom)?;
-                open::occupy(&geometry, mem, key, victim)
-            }
-            (None, Some(room), HashedKind::Chained) => chained::occupy(&geometry, mem, key, room).ok_or(NoRoom)?,
-            (None, Some(room), HashedKind::Open | HashedKind::Clustered | HashedKind::Compact | HashedKind::Power) => {
-                open::occupy(&geometry, mem, key, room)
-            }
+        let page = self.key(mapping.size, va);
+        let entry = match self.segments {
+            Some(_) => self.map_in_segment(mem, va, &mapping)?,
+            None => self.insert(mem, self.part_for(mapping.size), page, &mapping)?,
         };
-        if found.is_none() {
-            self.parts[part].slots += 1;
-            geometry.add_to_counter(mem, Counter::Used, 1);
-        }
-        let (tag, index) = (mem.read_block(slot), geometry.index(key.vpn));
-        assert_eq!(tag & slot::valid(index), 0, "the entry of {va:?} is in use");
-        mem.write_block(slot, tag | slot::valid(index));
-        slot::write_entry(&geometry, mem, slot, index, encode(level(key.size), &mapping));
-        self.pages.insert(key.vpn, key.size);
-        Ok(slot::entry_addr(&geometry, slot, index))
+        self.pages.insert(page.vpn, page.size);
+        Ok(entry)
     }
 
     fn set_flags(&mut self, mem: &mut PhysMem, va: VirtAddr, flags: PteFlags) -> PhysAddr {
@@ -465,38 +498,22 @@ impl<K: Kind> Design for Hashed<K> {
     }
 
     fn replace(&mut self, mem: &mut PhysMem, va: VirtAddr, mapping: Mapping) -> PhysAddr {
-        let Located { part, slot, key, .. } = self.found(mem, va);
-        assert_eq!(mapping.size, key.size, "{va:?} is mapped in another size");
-        let geometry = &self.parts[part].geometry;
-        let index = geometry.index(key.vpn);
-        slot::write_entry(geometry, mem, slot, index, encode(level(key.size), &mapping));
-        slot::entry_addr(geometry, slot, index)
+        let Located { part, slot, key, mapping: old } = self.found(mem, va);
+        assert_eq!(mapping.size, old.size, "{va:?} is mapped in another size");
+        if self.segments.is_some() {
+            self.replace_in_segment(mem, va, &mapping);
+        }
+        self.write(mem, part, slot, key, &mapping)
     }
 
     fn unmap(&mut self, mem: &mut PhysMem, va: VirtAddr) -> PhysAddr {
-        let Located { part, slot, key, .. } = self.found(mem, va);
-        let geometry = self.parts[part].geometry;
-        let index = geometry.index(key.vpn);
-        slot::write_entry(&geometry, mem, slot, index, 0);
-        let tag = mem.read_block(slot) & !slot::valid(index);
-        mem.write_block(slot, tag);
-        self.pages.remove(key.vpn, key.size);
-        if !slot::is_used(tag) {
-            self.parts[part].slots -= 1;
-            if let Some(record) = self.record.filter(|record| record.contains(slot)) {
-                power::remove(&record, mem, key, slot);
-                return slot + 8;
-            }
-            geometry.add_to_counter(mem, Counter::Used, -1);
-            match K::KIND {
-                HashedKind::Chained => {
-                    chained::release(&geometry, mem, geometry.slot(geometry.home(key), key.vpn), slot);
-                }
-                HashedKind::Power => power::release(&geometry, mem, slot),
-                HashedKind::Open | HashedKind::Clustered | HashedKind::Compact => open::release(&geometry, mem, slot),
-            }
+        let Located { part, slot, key, mapping } = self.found(mem, va);
+        let page = self.key(mapping.size, va);
+        self.pages.remove(page.vpn, page.size);
+        match self.segments {
+            Some(_) => self.unmap_in_segment(mem, va, mapping.size),
+            None => self.remove(mem, part, slot, key),
         }
-        slot::entry_addr(&geometry, slot, index)
     }
 
     fn unlink_leaf_table(&mut self, _: &mut PhysMem, _: VirtAddr) -> Option<Pfn> {
@@ -517,7 +534,16 @@ impl<K: Kind> Design for Hashed<K> {
         shared.abandon(mem, self)
     }
 
-    fn destroy(self, shared: &mut SharedTable, _: &mut PhysMem, _: &mut dyn FnMut(Pfn)) {
+    fn report_work(&mut self, shared: &mut SharedTable, work: &mut TableWork) {
+        let Some(segments) = &mut self.segments else { return };
+        work.lines.append(&mut segments.lines);
+        *shared.demoted.get_or_insert(0) += std::mem::take(&mut segments.demoted);
+    }
+
+    fn destroy(mut self, shared: &mut SharedTable, mem: &mut PhysMem, release: &mut dyn FnMut(Pfn)) {
+        if let Some(segments) = self.segments.take() {
+            segments.destroy(mem, release);
+        }
         shared.remove_space(&self);
     }
 

@@ -1,11 +1,11 @@
 //! The parameters of hashed page tables and their checks.
 
-use pagelab_trace::quantity::Bytes;
+use pagelab_trace::quantity::{Bytes, format_bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::page_table::{Context, SizeProbes, SizeTables, SizesConfig};
-use pagelab_base::addr::PageSize;
+use pagelab_base::addr::{FRAME_BYTES, PageSize};
 use pagelab_base::error::EngineError;
 
 /// The hashed designs.
@@ -75,6 +75,76 @@ pub enum FullGroups {
     Evict,
 }
 
+/// Segments of the power design: a segment of an address space is one of the virtual addresses that all spaces share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SegmentsConfig {
+    /// Size of all segments: 256 MiB or 1 TiB.
+    pub bytes: Bytes,
+    /// Size of the segment table of each address space, in groups of eight entries of 16 bytes: a power of two from
+    /// 4 KiB, as in the processors with such tables (RS64), to 4 MiB.
+    pub table_bytes: Bytes,
+}
+
+impl Default for SegmentsConfig {
+    fn default() -> Self {
+        Self { bytes: Bytes(1 << SMALL_SEGMENT), table_bytes: Bytes(FRAME_BYTES) }
+    }
+}
+
+/// log2 of the sizes of segments (Power ISA, book III: 256 MiB and 1 TiB).
+pub const SMALL_SEGMENT: u32 = 28;
+pub const LARGE_SEGMENT: u32 = 40;
+/// The largest segment table: the largest block that a kernel allocates.
+const MAX_SEGMENT_TABLE: u64 = 4 << 20;
+
+impl SegmentsConfig {
+    /// log2 of the bytes of a segment.
+    pub fn shift(&self) -> u32 {
+        self.bytes.0.max(1).ilog2()
+    }
+
+    /// log2 of the frames of a segment table.
+    pub fn table_order(&self) -> u32 {
+        (self.table_bytes.0 / FRAME_BYTES).max(1).ilog2()
+    }
+
+    fn validate(&self, sizes: &SizesConfig, context: &Context) -> Result<(), EngineError> {
+        let (bytes, table) = (self.bytes.0, self.table_bytes.0);
+        if ![1 << SMALL_SEGMENT, 1 << LARGE_SEGMENT].contains(&bytes) {
+            let what = format!("segments of {} are not possible; allowed are 256MiB and 1TiB", format_bytes(bytes));
+            return context.refuse("page_table.segments.bytes", what);
+        }
+        if !table.is_power_of_two() || !(FRAME_BYTES..=MAX_SEGMENT_TABLE).contains(&table) {
+            let what = format!("{} is not possible; allowed are powers of two from 4KiB to 4MiB", format_bytes(table));
+            return context.refuse("page_table.segments.table_bytes", what);
+        }
+        let largest = sizes.order.iter().max().map_or(0, |size| size.bytes());
+        if largest >= bytes {
+            let what = format!(
+                "a segment of {} cannot hold a page of {}; allowed are 4K alone, or 4K and 2M",
+                format_bytes(bytes),
+                format_bytes(largest),
+            );
+            return context.refuse("page_table.sizes.order", what);
+        }
+        if sizes.order.len() > 2 {
+            let what = "a segment has one base page size, of which a larger page takes a slot each: a page of 1G would take \
+                        262144; allowed are 4K alone, or 4K and 2M";
+            return context.refuse("page_table.sizes.order", what);
+        }
+        if sizes.probes.is_some() {
+            let what = "a walker learns the page size from the segment and makes one search; remove the key";
+            return context.refuse("page_table.sizes.probes", what);
+        }
+        if !sizes.shares.is_empty() {
+            let what = format!("{} has one table for all page sizes; remove the key", context.design);
+            return context.refuse("page_table.sizes.shares", what);
+        }
+        Ok(())
+    }
+}
+
 /// Parameters of a hashed page table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -112,6 +182,10 @@ pub struct HashedConfig {
     /// The page sizes that the table can hold, and how a walker finds them. Default: 4 KiB alone.
     #[serde(default)]
     pub sizes: SizesConfig,
+    /// Segment tables of the power design. Default: none; each segment of each process has a number of its own, which
+    /// the walker knows.
+    #[serde(default)]
+    pub segments: Option<SegmentsConfig>,
 }
 
 /// The largest possible `search_lines`; a walk stores a reference for each line.
@@ -132,6 +206,12 @@ fn exits_per_scan() -> u32 {
 impl HashedConfig {
     pub fn load_factor_of(&self, kind: HashedKind) -> f64 {
         self.load_factor.unwrap_or_else(|| kind.load_factor())
+    }
+
+    /// The page sizes, all in one table if segments tell a walker the size.
+    pub fn sizes_in_tables(&self) -> SizesConfig {
+        let tables = if self.segments.is_some() { SizeTables::Shared } else { self.sizes.tables };
+        SizesConfig { tables, ..self.sizes.clone() }
     }
 
     pub fn cluster_of(&self, kind: HashedKind) -> u32 {
@@ -162,9 +242,21 @@ impl HashedConfig {
         if self.exits_per_scan == 0 {
             return context.refuse("page_table.exits_per_scan", "0 is not possible; allowed is 1 and more");
         }
-        if kind == HashedKind::Power && self.sizes.order != [PageSize::Size4K] {
-            let what = format!("{} cannot hold other sizes than 4K; remove the key", context.design);
-            return context.refuse("page_table.sizes.order", what);
+        match &self.segments {
+            Some(segments) if kind == HashedKind::Power => segments.validate(&self.sizes, context)?,
+            Some(_) => {
+                let what = format!("{} has no segments; remove the key", context.design);
+                return context.refuse("page_table.segments", what);
+            }
+            None if kind == HashedKind::Power && self.sizes.order != [PageSize::Size4K] => {
+                let what = format!(
+                    "{} cannot hold other sizes than 4K without segments that tell the page size; add page_table.segments, or remove \
+                     the key",
+                    context.design
+                );
+                return context.refuse("page_table.sizes.order", what);
+            }
+            None => {}
         }
         if kind != HashedKind::Chained && self.collisions != Collisions::Walker {
             let what = format!("{} has no chains; remove the key", context.design);
@@ -190,6 +282,7 @@ impl HashedConfig {
             collisions: Collisions::Walker,
             full_groups: FullGroups::Error,
             sizes: SizesConfig::default(),
+            segments: None,
         };
         let (usual, all) = kind.clusters();
         let mut samples = vec![small.clone()];
@@ -199,6 +292,14 @@ impl HashedConfig {
         if kind == HashedKind::Power {
             let few_groups = Some(Bytes(32 << 10));
             samples.push(Self { full_groups: FullGroups::Evict, table_bytes: few_groups, ..small.clone() });
+            let segments = Some(SegmentsConfig::default());
+            let sizes = SizesConfig { order: vec![PageSize::Size4K, PageSize::Size2M], ..SizesConfig::default() };
+            samples.push(Self { segments: segments.clone(), ..small.clone() });
+            samples.push(Self { segments: segments.clone(), sizes: sizes.clone(), ..small.clone() });
+            let large = SegmentsConfig { bytes: Bytes(1 << LARGE_SEGMENT), table_bytes: Bytes(16 << 10) };
+            let table_bytes = Some(Bytes(64 << 10));
+            let evict = FullGroups::Evict;
+            samples.push(Self { segments: Some(large), sizes, full_groups: evict, table_bytes, ..small.clone() });
         }
         if kind == HashedKind::Chained {
             let few_heads = Some(Bytes(256 << 10));

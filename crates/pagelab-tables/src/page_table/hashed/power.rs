@@ -9,7 +9,7 @@ use super::Probe;
 use super::chained;
 use super::geometry::{Counter, Geometry, Key, line_of};
 use super::slot::{self, EMPTY};
-use pagelab_base::addr::{PageSize, PhysAddr};
+use pagelab_base::addr::PhysAddr;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::mix;
 
@@ -51,7 +51,7 @@ pub fn victim(geometry: &Geometry, mem: &PhysMem, key: Key) -> PhysAddr {
 /// Moves the entry in a slot to the record, and empties the slot; `None` if the record is full.
 pub fn evict(geometry: &Geometry, record: &Geometry, mem: &mut PhysMem, at: PhysAddr) -> Option<()> {
     let (tag, entry) = (mem.read_block(at), mem.read_block(at + 8));
-    let key = Key { asid: slot::asid_of(tag), vpn: slot::number_of(tag), size: PageSize::Size4K };
+    let key = Key { asid: slot::asid_of(tag), vpn: slot::number_of(tag), size: slot::base_of(tag) };
     let last = chained::probe(record, mem, key, |_| {}).room?;
     let room = chained::occupy(record, mem, key, last)?;
     mem.write_block(room, tag);

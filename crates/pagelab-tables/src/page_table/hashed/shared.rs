@@ -37,6 +37,8 @@ pub struct SharedTable {
     /// The kernel's record of entries that were evicted from full groups. Its stale slots count among the table's.
     record: Option<Geometry>,
     pub scans: ScanCounters,
+    /// Segments whose base page size became smaller; `None` without segment tables.
+    pub demoted: Option<u64>,
     exits_per_scan: usize,
     /// The smallest tag that was never allocated.
     next: u32,
@@ -54,10 +56,11 @@ impl SharedTable {
         Self {
             tables,
             record,
-            sizes: config.sizes.with_tables().collect(),
+            sizes: config.sizes_in_tables().with_tables().collect(),
             serial: config.sizes.are_probed_serially(),
             heads_only: config.collisions == Collisions::Kernel,
             scans: ScanCounters::default(),
+            demoted: config.segments.as_ref().map(|_| 0),
             exits_per_scan: config.exits_per_scan as usize,
             next: 0,
             free: Vec::new(),
@@ -68,18 +71,25 @@ impl SharedTable {
     /// The table with a frame that a scan reads, and the frame's number within that table.
     fn table_at(&self, frame: u64) -> (&Geometry, u64) {
         let mut within = frame;
-        for table in self.tables.iter().chain(&self.record) {
-            if within < table.slot_frames() {
+        for (table, frames) in self.scanned() {
+            if within < frames {
                 return (table, within);
             }
-            within -= table.slot_frames();
+            within -= frames;
         }
         unreachable!("a scan ends with the last table")
     }
 
+    /// The tables with the number of frames that a scan reads of each; of the kernel's record, these are the heads.
+    fn scanned(&self) -> impl Iterator<Item = (&Geometry, u64)> {
+        let heads = |record: &Geometry| (record.slots() * record.slot_bytes()).div_ceil(FRAME_BYTES);
+        let tables = self.tables.iter().map(|table| (table, table.slot_frames()));
+        tables.chain(self.record.iter().map(move |record| (record, heads(record))))
+    }
+
     /// Number of frames that a scan reads.
     pub fn slot_frames(&self) -> u64 {
-        self.tables.iter().chain(&self.record).map(Geometry::slot_frames).sum()
+        self.scanned().map(|(_, frames)| frames).sum()
     }
 
     /// Sum of a counter over the tables.
@@ -128,6 +138,8 @@ impl SharedTable {
             part.geometry.add_to_counter(mem, Counter::Stale, part.slots as i64);
         }
         let old = std::mem::replace(space, self.space(tag));
+        space.segments = old.segments;
+        space.segments.iter_mut().for_each(|segments| segments.clear(mem));
         self.ended.push(old.asid);
         true
     }
@@ -175,6 +187,9 @@ impl SharedTable {
         ways.push(format!("a larger table ({key}.table_bytes=SIZE or a lower load_factor)"));
         if geometry.kind == HashedKind::Power && self.record.is_none() {
             ways.push(format!("a kernel that evicts entries ({key}.full_groups=evict)"));
+        }
+        if self.demoted.is_some() {
+            ways.push(format!("larger segment tables, if its segment has no entry ({key}.segments.table_bytes)"));
         }
         if self.tables.len() > 1 {
             ways.push(format!("other shares of the page sizes ({key}.sizes.shares)"));
@@ -232,9 +247,10 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
     fn boot(config: &HashedConfig, boot: &Boot, mem: &mut PhysMem) -> Result<(Self, SetAside), EngineError> {
         let key = format!("system.layers.{}.page_table", boot.layer);
         let (mut tables, mut end) = (ArrayVec::new(), boot.taken);
-        for (share, (size, _)) in config.sizes.table_shares().into_iter().zip(config.sizes.with_tables()) {
+        let sizes = config.sizes_in_tables();
+        for (share, (size, _)) in sizes.table_shares().into_iter().zip(sizes.with_tables()) {
             // Super-slots keep lines of neighbouring pages together for a host. A table of larger pages is small.
-            let separate = size > PageSize::Size4K && config.sizes.tables == SizeTables::Separate;
+            let separate = size > PageSize::Size4K && sizes.tables == SizeTables::Separate;
             let lines = HashedConfig { cluster: config.cluster.map(|pages| pages.min(8)), ..config.clone() };
             let of_size = if separate { &lines } else { config };
             let table = Geometry::new(of_size, K::KIND, (boot.frames, end), share, &key)?;
@@ -246,7 +262,8 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
             let heads = tables[0].slots();
             let like = HashedConfig {
                 table_bytes: Some(Bytes(heads * CHAINED_SLOT_BYTES)),
-                load_factor: Some(1.0),
+                // A page per frame at least, however small the table is.
+                load_factor: Some((boot.frames as f64 / heads as f64).max(1.0)),
                 search_lines: MAX_SEARCH_LINES,
                 ..config.clone()
             };
@@ -281,6 +298,10 @@ impl<K: Kind> Shared<Hashed<K>> for SharedTable {
             Measure::count("scan.deleted", deleted, "Slots deleted by these scans"),
             Measure::cycles("scan.cycles", cycles, "Cycles of the scans, among cycles.kernel"),
         ];
+        if let Some(demoted) = self.demoted {
+            let text = "Segments of large pages that got smaller ones too, for which all their slots were replaced";
+            all.push(Measure::count("segments.demoted", demoted, text));
+        }
         if let Some(record) = &self.record {
             let evicted = self.tables[0].counter(mem, Counter::Evicted);
             all.push(Measure::count("evicted", evicted, "Entries evicted from full groups to the kernel's record"));

@@ -2,11 +2,12 @@
 //!
 //! The tag, from the highest bit: a valid bit for each of up to eight entries, 16 bits for the address space, 2 bits
 //! for the page size, a mark for deleted slots, and up to 36 bits for the number that the pages have in common. An
-//! empty slot is zero. Entries have the x86-64 format. A 7-byte entry keeps the twelve low bits, forty bits of the
-//! frame number and the no-execute bit.
+//! empty slot is zero. In the power design, which has one entry per slot, the bits above its valid bit hold the page's
+//! own size, which may be larger than the base size of its segment. Entries have the x86-64 format. A 7-byte entry
+//! keeps the twelve low bits, forty bits of the frame number and the no-execute bit.
 
 use super::geometry::{Geometry, Key, size_bits};
-use pagelab_base::addr::PhysAddr;
+use pagelab_base::addr::{PageSize, PhysAddr};
 use pagelab_base::memory::PhysMem;
 
 pub const EMPTY: u64 = 0;
@@ -45,6 +46,22 @@ pub fn asid_of(tag: u64) -> u16 {
 /// The number that the pages of a slot have in common.
 pub fn number_of(tag: u64) -> u64 {
     tag & ((1 << 36) - 1)
+}
+
+/// The base page size in a tag.
+pub fn base_of(tag: u64) -> PageSize {
+    PageSize::ALL[(tag >> 37 & 0b11) as usize]
+}
+
+/// The size of the page itself in a tag of the power design.
+#[inline(always)]
+pub fn page_size_of(tag: u64) -> PageSize {
+    PageSize::ALL[(tag >> (VALID_SHIFT + 1) & 0b11) as usize]
+}
+
+/// The bits of a tag of the power design that tell the size of the page itself.
+pub fn page_size_bits(size: PageSize) -> u64 {
+    (size as u64) << (VALID_SHIFT + 1)
 }
 
 /// Mask of an entry's valid bit in the tag.

@@ -27,6 +27,7 @@ fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
         collisions: Collisions::Walker,
         full_groups: FullGroups::Error,
         sizes: SizesConfig::default(),
+        segments: None,
     }
 }
 
