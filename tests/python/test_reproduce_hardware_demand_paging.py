@@ -161,7 +161,7 @@ def _faked(misses: study.Measurements) -> study.Measurements:
         stats["reclaim.files.dropped"] = 7
         stats["cycles.data_stall"] = 10**9 if run.system == "kernel" else 9 * 10**8
         # The faster the drive, the shorter the miss, of which the kernel's part remains.
-        slower = {"tlc-flash": 2, "cxl-memory": 0.5}.get(run.label.rpartition(", ")[2], 1)
+        slower = {"disk": 100, "tlc-flash": 2, "cxl-memory": 0.5}.get(run.label.rpartition(", ")[2], 1)
         stats["fault.major.latency.cycles"] = round(slower * stats["fault.major.latency.cycles"])
         # The unit's walks all end in a miss; a part without a completed walk would decide nothing.
         stats["walk.count"] += 1
@@ -187,6 +187,15 @@ def test_each_number_of_threads_has_a_verdict_of_its_own(misses: study.Measureme
     by_drive = next(series for series in findings.series if series.title == "What the unit gains, by drive")
     assert by_drive.groups == planned.DRIVES
     assert by_drive.values[planned.DRIVES[1], "YCSB-C does more"] == 100
+    shift = next(series for series in findings.series if series.figure == "Bottleneck shift")
+    shares = [shift.intervals[drive, paper.KERNELS] for drive in paper.BY_SPEED]
+    assert shares[0].high < 5, "a disk takes a hundred times as long"
+    # A miss of half the time has twice the share.
+    assert shares[-1].low == pytest.approx(2 * shares[-2].low)
+    for drive in planned.DRIVES:
+        parts = sum(shift.values[drive, part] for part in paper.PARTS)
+        assert parts == pytest.approx(shift.values[drive, paper.KERNELS])
+        assert parts + shift.values[drive, "drive"] == pytest.approx(100)
     reclaim = next(series for series in findings.series if series.figure == "Reclaim")
     assert reclaim.values["random reads, 4 threads", "unit: dropped"] == 7
 
@@ -228,3 +237,22 @@ def test_a_log_structured_store_executes_as_many_instructions_as_rocksdb() -> No
     spec = "lsm:records=65536,memtable=64MiB,table=64MiB,bloom=0,level0=0,mix=c,operations=2000"
     stats = pagelab.run(spec, "radix").systems[0].stats
     assert stats["accesses"] / 2000 == pytest.approx(planned.PER_OPERATION["c"][1], rel=0.01)
+
+
+def test_a_shift_needs_a_larger_share_at_each_step(misses: study.Measurements) -> None:
+    made = _faked(misses).all()
+    changed = [
+        replace(one, stats={**one.stats, "fault.major.latency.cycles": 10 * one.stats["fault.major.latency.cycles"]})
+        if one.run.workload == planned.MISSES and one.run.label == "measured, one thread"
+        else one
+        for one in made
+    ]
+    verdicts = [
+        [
+            claim.holds
+            for claim in paper.evaluate(study.Measurements(all_runs)).claims
+            if claim.figure == "Bottleneck shift"
+        ]
+        for all_runs in (made, changed)
+    ]
+    assert verdicts == [[True, True, True], [None, True, True]]

@@ -61,9 +61,7 @@ def command(
             help="Folder with recordings of programs like the paper's, made by examples/programs/record.py.",
         ),
     ] = None,
-    beyond: Annotated[
-        bool, typer.Option(help="Also run what the shipped results lack: other designs, a log-structured store.")
-    ] = False,
+    beyond: Annotated[bool, typer.Option(help="Also run what the shipped results lack: other designs.")] = False,
 ) -> None:
     """Reproduce a paper's figures and write them next to the published ones: report, pictures, JSON."""
     if name is None:

@@ -5,7 +5,8 @@ the unit. Here both ways are simulated, on that machine and with that drive. Wha
 drive decides the result, so each figure is a band: with those costs as measured, and a quarter of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from pagelab_studies import hardware_demand_paging_events as events
 from pagelab_studies import hardware_demand_paging_lsm as lsm
@@ -29,7 +30,7 @@ from pagelab_studies.hardware_demand_paging_runs import (
     of_ratio,
     runs,
 )
-from pagelab_studies.interval import Interval
+from pagelab_studies.interval import Interval, all_hold
 from pagelab_studies.study import (
     Claim,
     Comparison,
@@ -282,33 +283,65 @@ PARTS = {
     "entry and return": ("install", "return"),
 }
 """The kernel's part of a miss, in the order of its stages."""
+KERNELS = "kernel"
+"""All of these parts."""
+BY_SPEED = ("disk", "tlc-flash", DRIVE, "cxl-memory")
+"""The drives, from the slowest to the fastest."""
 
 
 def _shift(measured: Measurements, findings: Findings) -> None:
     """How the bottleneck moves from the drive to the kernel: shares of a miss by stage, for each drive."""
-    cells: dict[tuple[str, str], float] = {}
-    kernels: dict[str, float] = {}
-    for drive in DRIVES:
-        run = measured[MISSES, "kernel", of_drive("measured, one thread", drive)]
-        faults, whole = run.stats["fault.major.count"], _kernel_miss(run)
-        for part, stages in PARTS.items():
-            cycles = sum(run.stats[f"fault.stage.{stage}.cycles"] for stage in stages)
-            cells[drive, part] = 100 * _microseconds(cycles / faults) / whole
-        kernels[drive] = sum(cells[drive, part] for part in PARTS)
-        # The drive, and what its wait does not hide of a switch to another task.
-        cells[drive, "drive"] = 100 - kernels[drive]
+    shares = {word: {drive: _shares(measured, word, drive) for drive in DRIVES} for word in FACTORS}
+    cells = {
+        (drive, part): Interval.from_values(
+            [shares[word][drive][part] for word in FACTORS], shares["measured"][drive][part]
+        )
+        for drive in DRIVES
+        for part in (*PARTS, KERNELS, "drive")
+    }
     title = "Shares of a page miss by the kernel, by stage"
-    findings.series.append(Series.from_values("Bottleneck shift", title, "%", cells))
-    slow, middle, fast = "tlc-flash", DRIVE, "cxl-memory"
+    findings.series.append(Series.within("Bottleneck shift", title, "%", cells))
+    # Drives are compared at the same costs.
+    steps = [
+        Interval.from_values([of_word[faster][KERNELS] - of_word[slower][KERNELS] for of_word in shares.values()])
+        for slower, faster in pairwise(BY_SPEED)
+    ]
+    rises = all_hold(step.above(0) for step in steps)
     findings.claims.append(
         Claim(
             "Bottleneck shift",
             "the faster the device, the larger the kernel's share of a page miss",
-            kernels[slow] < kernels[middle] < kernels[fast],
-            ", ".join(f"{kernels[drive]:.0f} % with {drive}" for drive in (slow, middle, fast)),
+            rises,
+            ", ".join(f"{cells[drive, KERNELS]} % with {drive}" for drive in BY_SPEED),
             _COSTS,
         )
     )
+    slowest, fastest = cells[BY_SPEED[0], KERNELS], cells[BY_SPEED[-1], KERNELS]
+    for text, holds, share, drive in (
+        ("the drive takes more of a page miss than the kernel", _not(slowest.above(50)), slowest, BY_SPEED[0]),
+        ("the kernel takes more of a page miss than the device", fastest.above(50), fastest, BY_SPEED[-1]),
+    ):
+        detail = f"the kernel's share is {share} %"
+        findings.claims.append(Claim("Bottleneck shift", f"{text} ({drive})", holds, detail, _COSTS))
+
+
+def _not(verdict: bool | None) -> bool | None:
+    return None if verdict is None else not verdict
+
+
+def _shares(measured: Measurements, word: str, drive: str) -> dict[str, float]:
+    """Per cent of a page miss that each part takes, and all parts of the kernel."""
+    run = measured[MISSES, "kernel", of_drive(f"{word}, one thread", drive)]
+    faults, whole = run.stats["fault.major.count"], _kernel_miss(run)
+
+    def share(stages: Sequence[str]) -> float:
+        cycles = sum(run.stats[f"fault.stage.{stage}.cycles"] for stage in stages)
+        return 100 * _microseconds(cycles / faults) / whole
+
+    shares = {part: share(stages) for part, stages in PARTS.items()}
+    kernels = sum(shares.values())
+    # The drive, and what its wait does not hide of a switch to another task.
+    return {**shares, KERNELS: kernels, "drive": 100 - kernels}
 
 
 def _section_ratios(measured: Measurements, findings: Findings) -> None:

@@ -1,14 +1,15 @@
 """`pagelab linux bench`: how its figures are shown and written."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from pagelab import _engine
-from pagelab_linux import rounds
+from pagelab.cli.terminal import print_table
+from pagelab_linux import hardware_unit, rounds
 from pagelab_linux.bench import Figure
 
 
@@ -47,8 +48,44 @@ def rounds_table(rows: Sequence[rounds.Row], unit: str) -> Table:
     return table
 
 
-def as_json(kernel: str, unit: str, figures: Sequence[Figure], failures: Sequence[str], missing: str | None) -> str:
-    """All figures."""
+def hardware_table(made: Sequence[hardware_unit.Estimate]) -> Table:
+    """What the hardware would gain by a load of a page that is not in memory, drive included."""
+    table = _grid(("workload", "method"), ("levels", "Δ", "cycles by the kernel", "by hardware", "more per time"))
+    for one in made:
+        medians = (f"{median.value:,.1f}" for median in (one.delta, one.kernel, one.hardware))
+        gain, spread = one.gain_percent, ""
+        if gain.count > 1:
+            spread = f" ({gain.low:+.1f} to {gain.high:+.1f})"
+        table.add_row(one.workload, one.method, str(one.levels), *medians, f"{gain.value:+.1f} %{spread}")
+    return table
+
+
+def show_hardware(figures: Sequence[Figure], miss: hardware_unit.Miss) -> dict[str, Any]:
+    """Prints the estimates and what each method counts, and returns them for JSON."""
+    made = hardware_unit.estimates(figures, miss)
+    print(
+        f"\nhardware demand paging: a miss takes {miss.unit:,.1f} cycles by the simulated unit and {miss.drive:,.1f} "
+        "by the drive"
+    )
+    if made:
+        print_table(hardware_table(made))
+    for method, what in hardware_unit.METHODS.items():
+        if any(one.method == method for one in made):
+            print(f"{method}: {what}")
+        elif made:
+            print(f"{method}: no estimate, as the simulated kernel takes longer for a miss than this one")
+    return hardware_unit.to_dict(miss, made)
+
+
+def as_json(
+    kernel: str,
+    unit: str,
+    figures: Sequence[Figure],
+    failures: Sequence[str],
+    missing: str | None,
+    hardware: Mapping[str, Any] | None = None,
+) -> str:
+    """All figures, and what the hardware would gain if that was asked."""
     result: dict[str, Any] = {
         "pagelab_version": _engine.__version__,
         "kernel": kernel,
@@ -57,6 +94,7 @@ def as_json(kernel: str, unit: str, figures: Sequence[Figure], failures: Sequenc
         "figures": [{**vars(figure), "per_fault": figure.per_fault} for figure in figures],
         "rounds": [asdict(row) for row in rounds.rows(figures)],
         "failures": list(failures),
+        **({"hardware": hardware} if hardware else {}),
     }
     return json.dumps(result, indent=2) + "\n"
 

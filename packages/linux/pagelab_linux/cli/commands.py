@@ -15,7 +15,7 @@ from pagelab.cli.command import App
 from pagelab.cli.terminal import Quiet, print_table, warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.run_time import counters, host
-from pagelab_linux import LinuxError, bench, guest, others, suite, tools
+from pagelab_linux import LinuxError, bench, guest, hardware_unit, others, suite, tools
 from pagelab_linux.build import Variant, Workshop
 from pagelab_linux.cli import bench_output
 from pagelab_linux.initramfs import initramfs, programs
@@ -186,6 +186,15 @@ def bench_command(
             help="Measure each figure this often, the settings alternately; six or more give 95 % intervals.",
         ),
     ] = 1,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Estimate hardware demand paging from the runs of its emulated unit, with a miss from these results "
+            "of `pagelab run -s osdp -s hwdp --json`.",
+        ),
+    ] = None,
     json: Json = None,
     jobs: Jobs = None,
     work: Work = None,
@@ -198,6 +207,8 @@ def bench_command(
     if json:
         ensure_ending(json, "JSON")
         ensure_writable(json)
+    ensure_apart(json, against)
+    miss = hardware_unit.simulated_miss(against) if against else None
     known_settings, known_workloads = bench.load(layout())
     plan = bench.Plan(
         bench.chosen(known_settings, settings or [], "setting"),
@@ -206,6 +217,8 @@ def bench_command(
         accelerator,
         rounds=rounds,
     )
+    if against:
+        hardware_unit.ensure_settings([setting.name for setting in plan.settings])
     for depth in plan.levels:
         guest.Machine(accelerator, levels=depth).check()
     if accelerator == "tcg":
@@ -221,9 +234,10 @@ def bench_command(
         print_table(bench_output.table(figures, unit))
     else:
         print_table(bench_output.rounds_table(summarise(figures), unit))
+    gains = bench_output.show_hardware(figures, miss) if miss else None
     if json:
         version = workshop.layout.series().version
-        write_atomically(json, bench_output.as_json(version, unit, figures, failures, plan.events.missing))
+        write_atomically(json, bench_output.as_json(version, unit, figures, failures, plan.events.missing, gains))
     if failures:
         raise LinuxError(f"{len(failures)} of {len(figures) + len(failures)} runs failed: {'; '.join(failures)}")
 
