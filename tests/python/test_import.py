@@ -5,6 +5,7 @@ import json
 import struct
 from pathlib import Path
 
+import pytest
 from conftest import Pagelab, assert_fails
 
 LACKEY = "I  04000000,3\n L 1ffe000010,8\nI  04000003,2\n S 1ffe000018,4\nI  04000005,7\n M 05001000,8\n"
@@ -54,3 +55,11 @@ def test_what_is_no_trace_is_refused_and_leaves_nothing(pagelab: Pagelab, tmp_pa
     assert_fails(pagelab("trace", "import", "half.txt"), 1, "half.txt", "7")
     assert_fails(pagelab("trace", "import", "notes.txt", "-f", "etch"), 2, "etch", "lackey", "champsim")
     assert not list(tmp_path.glob("*.trace"))
+
+
+@pytest.mark.parametrize("name", ["small.trace", "small.trace/trace.json", "small.trace/accesses-000000.parquet"])
+def test_a_trace_of_pagelab_needs_no_import(pagelab: Pagelab, tmp_path: Path, name: str) -> None:
+    (tmp_path / "small.txt").write_text(LACKEY)
+    assert pagelab("trace", "import", "small.txt").returncode == 0
+    imported = pagelab("trace", "import", name, "-o", "again.trace")
+    assert_fails(imported, 2, name, "a trace of pagelab already", "use it as it is: pagelab run small.trace")

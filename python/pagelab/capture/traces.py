@@ -114,6 +114,18 @@ def save_sample(
     )
 
 
+def _refuse_own_trace(file: Path) -> None:
+    """Raises UsageError if there is nothing to import."""
+    folder = file if file.is_dir() else file.parent
+    name = folder.resolve().name
+    is_part = file.is_dir() or file.name == "trace.json" or file.suffix == ".parquet"
+    if is_part and name.endswith(".trace") and (folder / "trace.json").is_file():
+        what = "this is" if file.is_dir() else f"this is a part of {folder},"
+        raise _engine.UsageError(
+            f"{file}: {what} a trace of pagelab already, which needs no import; use it as it is: pagelab run {folder}"
+        )
+
+
 def import_trace(
     file: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
@@ -148,6 +160,7 @@ def import_trace(
         UsageError: an unknown format, options of another format, or `output` exists.
         TraceError: the file cannot be read or is no such trace; nothing is left behind.
     """
+    _refuse_own_trace(Path(file))
     path = Path(output or f"{Path(file).name.split('.')[0]}.trace")
     limit = count("max_accesses", max_accesses, least=1)
     records = count("max_records", max_records, least=1)

@@ -2,13 +2,16 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Chain, Cursor, Read},
+    io::{self, BufReader, Chain, Cursor, Read},
 };
 
-use liblzma::stream::{CONCATENATED, Stream};
+use liblzma::stream::Stream;
 use serde::Serialize;
 
-use super::zip_members::ZipMembers;
+use super::{
+    members::{Kind, Members},
+    zip_members::ZipMembers,
+};
 use crate::TraceError;
 
 /// How an input is compressed.
@@ -102,35 +105,47 @@ impl Compression {
         let buffered = |file| BufReader::with_capacity(buffer_bytes, file);
         Ok(match self {
             Self::Auto | Self::None => Box::new(file),
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(file))),
-            Self::Xz => {
-                // Concatenated streams, as `xz` and `cat` make them, are one input.
-                let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES, CONCATENATED)?;
-                Box::new(liblzma::bufread::XzDecoder::new_stream(buffered(file), stream))
-            }
-            Self::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(file))),
-            Self::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered(file))?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG)?;
-                Box::new(decoder)
-            }
-            Self::Lz4 => Box::new(Lz4Frames(lz4_flex::frame::FrameDecoder::new(buffered(file)))),
+            Self::Gzip => Box::new(Members::open(buffered(file), GZIP)?),
+            Self::Xz => Box::new(Members::open(buffered(file), XZ)?),
+            Self::Bzip2 => Box::new(Members::open(buffered(file), BZIP2)?),
+            Self::Zstd => Box::new(Members::open(buffered(file), ZSTD)?),
+            Self::Lz4 => Box::new(Members::open(buffered(file), LZ4)?),
             Self::Snappy => Box::new(snap::read::FrameDecoder::new(buffered(file))),
             Self::Zip => Box::new(ZipMembers::open(file.into_inner().1, buffer_bytes)?),
         })
     }
 }
 
-/// LZ4 frames one after another, as `lz4` and `cat` make them. The decoder stops between two.
-struct Lz4Frames<R: Read>(lz4_flex::frame::FrameDecoder<R>);
+type Buffered = BufReader<Whole>;
 
-impl<R: BufRead> Read for Lz4Frames<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let len = self.0.read(buffer)?;
-            if len > 0 || buffer.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
-                return Ok(len);
-            }
-        }
-    }
-}
+const GZIP: Kind<flate2::bufread::GzDecoder<Buffered>> = Kind {
+    open: |source| Ok(flate2::bufread::GzDecoder::new(source)),
+    is_member: |byte| byte == 0x1f,
+    // Tapes end in zeros; gzip ignores them, too.
+    padded: true,
+};
+const XZ: Kind<liblzma::bufread::XzDecoder<Buffered>> = Kind {
+    open: |source| {
+        let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES, 0)?;
+        Ok(liblzma::bufread::XzDecoder::new_stream(source, stream))
+    },
+    is_member: |byte| byte == 0xfd,
+    padded: true,
+};
+const BZIP2: Kind<bzip2::bufread::BzDecoder<Buffered>> =
+    Kind { open: |source| Ok(bzip2::bufread::BzDecoder::new(source)), is_member: |byte| byte == b'B', padded: false };
+const ZSTD: Kind<zstd::stream::read::Decoder<'static, Buffered>> = Kind {
+    open: |source| {
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?.single_frame();
+        decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+        Ok(decoder)
+    },
+    // A frame, or one to be skipped.
+    is_member: |byte| byte == 0x28 || byte & 0xf0 == 0x50,
+    padded: false,
+};
+const LZ4: Kind<lz4_flex::frame::FrameDecoder<Buffered>> = Kind {
+    open: |source| Ok(lz4_flex::frame::FrameDecoder::new(source)),
+    is_member: |byte| byte == 0x04 || byte & 0xf0 == 0x50,
+    padded: false,
+};

@@ -11,7 +11,7 @@ use std::{
 };
 
 pub use super::compression::Compression;
-use super::compression::MAGIC_BYTES;
+use super::{compression::MAGIC_BYTES, members::TrailingData};
 use crate::TraceError;
 
 /// Bytes read at once, of the file and of the decompressed data.
@@ -200,6 +200,10 @@ impl Input {
         }
         let (name, at) = (self.compression.name(), self.read_bytes());
         self.corrupt(match self.compression {
+            _ if error.get_ref().is_some_and(|inner| inner.is::<TrailingData>()) => format!(
+                "the {name} data end within the first {at} bytes, and what follows is no {name} data; remove it, or \
+                 decompress the file and import that"
+            ),
             Compression::Zip => format!("a zip archive that cannot be read: {error}"),
             _ => format!("damaged or cut-off {name} data within the first {at} bytes: {error}"),
         })

@@ -24,6 +24,7 @@ mod input;
 mod lackey;
 mod lines;
 pub mod mappings;
+mod members;
 mod numbers;
 mod other_tools;
 mod perf;

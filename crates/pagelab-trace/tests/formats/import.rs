@@ -219,6 +219,12 @@ fn inputs_that_are_no_trace_are_refused() {
         let name = if suffix == "zst" { "zstd" } else { suffix };
         let name = if name == "gz" { "gzip" } else { name };
         refused(&whole[..whole.len() / 2 - 7], ImportFormat::Auto, &["damaged or cut-off", name]);
+        let followed = [&whole[..], b"junk"].concat();
+        refused(&followed, ImportFormat::Auto, &[&format!("what follows is no {name} data; remove it")]);
+        let plain = import_bytes(&whole, ImportFormat::Auto, &ImportOptions::default()).unwrap();
+        let twice =
+            import_bytes(&[&whole[..], &whole].concat(), ImportFormat::Auto, &ImportOptions::default()).unwrap();
+        assert!(twice.accesses > plain.accesses, "{suffix}");
         let mut damaged = whole.clone();
         let middle = whole.len() / 3;
         damaged[middle..middle + 16].fill(0x55);

@@ -100,6 +100,7 @@ fn lz4_and_snappy_are_decompressed_frame_by_frame() {
             refused(&bytes[..len], &[]);
         }
     }
+    refused(&[lz4(&whole), b"junk".to_vec()].concat(), &["what follows is no lz4 data"]);
     let mut damaged = snappy(&whole);
     let middle = damaged.len() / 2;
     damaged[middle] ^= 0x55;
