@@ -39,7 +39,8 @@ if TYPE_CHECKING:
         trace_info,
     )
     from pagelab.catalogue import available, schema
-    from pagelab.comparison import Comparison, NotComparableError, compare
+    from pagelab.comparison.compare import compare
+    from pagelab.comparison.compared import Comparison, NotComparableError
     from pagelab.faults.models import FaultStudy, fault_trace_head, fault_trace_info, mfoe
     from pagelab.faults.recorder import FaultRecording, record_faults
     from pagelab.mrc.curves import MissRatioCurves, miss_ratio_curves
@@ -105,10 +106,10 @@ _MODULES = {
         "available",
         "schema",
     ),
-    "comparison": (
+    "comparison.compare": ("compare",),
+    "comparison.compared": (
         "Comparison",
         "NotComparableError",
-        "compare",
     ),
     "faults.models": (
         "FaultStudy",

@@ -12,7 +12,7 @@ from conftest import Pagelab, assert_fails
 
 from pagelab import UsageError
 from pagelab.cli.major_faults import _stages
-from pagelab.host.calibrate import FIRST_LINE
+from pagelab.hardware.names import FIRST_LINE
 from pagelab.major_faults import MajorFaultError, measurement, places, recorder
 from pagelab.major_faults import footprint as footprint_module
 from pagelab.major_faults.events import TRACEPOINTS, Event, parse

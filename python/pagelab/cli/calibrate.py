@@ -12,7 +12,7 @@ from pagelab.cli import hardware as cli_hardware
 from pagelab.cli import major_faults
 from pagelab.cli.preset_file import check
 from pagelab.cli.terminal import print_table, warn
-from pagelab.hardware import preset as hardware_preset
+from pagelab.hardware import names
 from pagelab.host import calibrate, fio
 from pagelab.major_faults.measurement import Plan
 from pagelab.output import MISSING_FOLDERS, ensure_apart, write_atomically
@@ -27,7 +27,7 @@ def command(
             metavar="FILE.toml",
             help=f"The kernel preset to write; results show this name. {MISSING_FOLDERS}",
         ),
-    ] = Path(f"{calibrate.NAME}.toml"),
+    ] = Path(f"{names.KERNEL}.toml"),
     machine: Annotated[
         str | None, typer.Option("--machine", "-m", help="The machine preset or TOML file to use it with.")
     ] = None,
@@ -98,7 +98,7 @@ def command(
                 "--major-faults cannot be combined with these: leave out --fio, --machine, --translation-cache, "
                 "--hardware"
             )
-        file = None if output == Path(f"{calibrate.NAME}.toml") else output
+        file = None if output == Path(f"{names.KERNEL}.toml") else output
         if file:
             check(file, "kernels")
         major_faults.run(on, Plan(_bytes(size), faults, runs, cpu, memory, footprint), file)
@@ -106,7 +106,7 @@ def command(
     if hardware:
         if drive is not None or translation_cache is not None:
             raise UsageError("--hardware cannot be combined with these: leave out --fio and --translation-cache")
-        cli_hardware.run(_named(output, hardware_preset.NAME), machine)
+        cli_hardware.run(_named(output, names.MACHINE), machine)
         return
     if on is not None:
         raise UsageError("--on names the folder for the file of --major-faults: give both")
@@ -130,7 +130,7 @@ def command(
     for benchmark, why in host.missing.items():
         warn(f"{benchmark} could not be measured well ({why}); the preset keeps its number, as an estimate")
     # A pipe or device has no name to call a preset by.
-    name = output.stem if output.suffix else calibrate.NAME
+    name = output.stem if output.suffix else names.KERNEL
     calibration = calibrate.calibrate(host, machine, translation_cache, name=name)
     for solution in calibration.solutions:
         if solution.above:
@@ -156,14 +156,14 @@ def _bytes(size: str) -> int:
 
 def _named(output: Path, name: str) -> Path:
     """The output, or its default name."""
-    return Path(f"{name}.toml") if output == Path(f"{calibrate.NAME}.toml") else output
+    return Path(f"{name}.toml") if output == Path(f"{names.KERNEL}.toml") else output
 
 
 def _fit_drive(measured: Path, output: Path) -> None:
     output = _named(output, "this-drive")
     check(output, "drives")
     ensure_apart(measured, output)
-    write_atomically(output, f"{calibrate.FIRST_LINE}\n\n{fio.fit(measured, output.stem)}")
+    write_atomically(output, f"{names.FIRST_LINE}\n\n{fio.fit(measured, output.stem)}")
     print(f"{output}: use it with --set kernel.storage={output}", file=sys.stderr)
 
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pagelab.hardware import preset
-from pagelab.host import calibrate
+from pagelab.hardware import names
 
 
 def tell_unused(machine: str | None, kernel: str | None, systems: Iterable[object] = ()) -> None:
@@ -20,10 +19,10 @@ def tell_unused(machine: str | None, kernel: str | None, systems: Iterable[objec
         systems: Systems as the user named them; one with `@` names a kernel.
     """
     kernel_is_named = kernel is not None or any("@" in str(system) for system in systems)
-    for name, first_line, option, is_named in (
-        (preset.NAME, preset.FIRST_LINE, "-m", machine is not None),
-        (calibrate.NAME, calibrate.FIRST_LINE, "-k", kernel_is_named),
+    for name, option, is_named in (
+        (names.MACHINE, "-m", machine is not None),
+        (names.KERNEL, "-k", kernel_is_named),
     ):
         file = Path(f"{name}.toml")
-        if not is_named and file.is_file() and file.read_bytes().startswith(first_line.encode()):
+        if not is_named and file.is_file() and file.read_bytes().startswith(names.FIRST_LINE.encode()):
             print(f"pagelab: note: {file} in this folder is not used; use it with {option} {name}", file=sys.stderr)

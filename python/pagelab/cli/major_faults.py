@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from pagelab.cli.terminal import print_table, warn
+from pagelab.hardware import names
 from pagelab.host import calibrate
 from pagelab.major_faults.measurement import Device, Measured, Plan, TracepointPasses, measure
 from pagelab.major_faults.settings import kibibytes, lost, settings, to_toml
@@ -35,7 +36,7 @@ def run(folder: Path | None, plan: Plan, output: Path | None) -> None:
         warn(f"too few faults slept on {measured.drive.name}: the cost of switching is taken from other measurements")
         cost = calibrate.measure().costs.get("context-switch")
         switch = cost.median_cycles / measured.cycles_per_nanosecond if cost else None
-    write_atomically(output, to_toml(measured, settings(measured, switch), calibrate.FIRST_LINE))
+    write_atomically(output, to_toml(measured, settings(measured, switch), names.FIRST_LINE))
     print(f"{output}: settings of kernel.block_io", file=sys.stderr)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pagelab import UsageError, catalogue
-from pagelab.host import calibrate
+from pagelab.hardware import names
 from pagelab.output import ensure_writable
 
 
@@ -16,5 +16,5 @@ def check(output: Path, kind: str = "kernels") -> None:
         raise UsageError(f"{output}: a preset file needs the ending .toml: give {output}.toml")
     if output.stem in {preset["name"] for preset in catalogue.available(kind)}:
         raise UsageError(f"{output}: a preset is called {output.stem} and would be used instead: choose another name")
-    if output.is_file() and not output.read_bytes().startswith(calibrate.FIRST_LINE.encode()):
+    if output.is_file() and not output.read_bytes().startswith(names.FIRST_LINE.encode()):
         raise UsageError(f"{output}: exists and was not written by `pagelab calibrate`; name another output")

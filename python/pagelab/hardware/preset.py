@@ -16,13 +16,11 @@ from typing import Any
 import tomli_w
 
 from pagelab import _engine
-from pagelab.hardware import described, plausible, repair, walks
+from pagelab.hardware import described, names, plausible, repair, walks
 from pagelab.hardware.measured import Figure, Processor, near, reach
 from pagelab.replay.simulation import run
 from pagelab.run_time import host
 
-NAME = "this-machine"
-FIRST_LINE = "# Written by `pagelab calibrate`"
 _LEAST_BEYOND = 4
 """Multiple of the last cache's size from which on loads come from memory"""
 _LAST_LEVEL = 3
@@ -67,7 +65,7 @@ class Hardware:
 
     def to_toml(self) -> str:
         """The preset as a file; comments have the other measurements."""
-        lines = [f"{FIRST_LINE} --hardware, version {_engine.__version__}: {self.preset['description']}."]
+        lines = [f"{names.FIRST_LINE} --hardware, version {_engine.__version__}: {self.preset['description']}."]
         lines += [f"# {comment}" for comment in self.comments]
         lines += [f"# {row.what}: {row.cycles} cycles" for row in self.rows]
         return "\n".join([*lines, "", tomli_w.dumps(self.preset)])
@@ -103,7 +101,7 @@ def ensure_known(base: str) -> None:
     _engine.machine_json(base)
 
 
-def make(facts: Facts, measured: Processor, base: str | None = None, name: str = NAME) -> Hardware:
+def make(facts: Facts, measured: Processor, base: str | None = None, name: str = names.MACHINE) -> Hardware:
     """The preset of a machine.
 
     Args:

@@ -24,13 +24,11 @@ import tomli_w
 from pagelab import _engine
 from pagelab._engine import UsageError
 from pagelab.catalogue import available
-from pagelab.hardware import plausible
+from pagelab.hardware import names, plausible
 from pagelab.hardware.clock import Clock, from_measurement
 from pagelab.replay.simulation import run
 from pagelab.results.results import SystemResult
 
-NAME = "this-host"
-FIRST_LINE = "# Written by `pagelab calibrate`"
 TRANSLATION_CACHES = {"full-prefix": "walk-look-up", "as-published": "walk-look-up-published"}
 """Forms of translation caches whose costs are measured, and the benchmarks of their look-ups."""
 _SYSTEM = "radix"
@@ -191,7 +189,7 @@ class Calibration:
 
     def to_toml(self, host: Host) -> str:
         """The preset as a file; comments have the other measurements."""
-        lines = [f"{FIRST_LINE}, version {_engine.__version__}: {host}."]
+        lines = [f"{names.FIRST_LINE}, version {_engine.__version__}: {host}."]
         lines += [f"# {name}: {cost}" for name, cost in sorted(host.costs.items())]
         lines += [f"# {walk}" for walk in host.walks]
         return "\n".join([*lines, "", tomli_w.dumps(self.preset)])
@@ -231,7 +229,7 @@ def _walk(walk: Mapping[str, Any]) -> Walk:
 
 
 def calibrate(
-    host: Host, machine: str | None = None, translation_cache: str | None = None, *, name: str = NAME
+    host: Host, machine: str | None = None, translation_cache: str | None = None, *, name: str = names.KERNEL
 ) -> Calibration:
     """The preset with which the simulated benchmarks on `machine` cost as much as on the host.
 
@@ -260,7 +258,7 @@ def calibrate(
         _set_walk(preset, host, latency, result.machine)
         if translation_cache:
             _add_translation_cache(preset, host, latency, result.machine, translation_cache)
-        file = Path(folder) / f"{NAME}.toml"
+        file = Path(folder) / f"{names.KERNEL}.toml"
         file.write_text(tomli_w.dumps(preset), encoding="utf-8")
         after, _ = _simulate(traces, machine, str(file), {})
     comparisons = [
