@@ -28,8 +28,11 @@ from pagelab_studies.mfoe_programs import (
 )
 from pagelab_studies.study import Claim, Cost, Findings, Measurements, Reproduction, Run, Series, by_sections
 
-RATES = (50, 100, 150, 200)
-"""Functions per second; the machine serves half of the highest."""
+RATES = (50, 100, 150, 200, 400)
+"""Functions per second; the machine serves a hundred."""
+OVERLOADS = (200, 400)
+"""At which a drop is looked for. The runs of the second swap for most of their time, and the shipped results lack
+them."""
 CONTAINERS = "128 MiB per container"
 SEEDS = (1, 2, 3)
 _REPLAYED = (
@@ -97,6 +100,7 @@ def _in_containers() -> Iterator[Run]:
                 least_accesses=accesses,
                 in_parts=False,
                 seed=seed,
+                beyond=rate == OVERLOADS[-1],
             )
 
 
@@ -109,7 +113,8 @@ def evaluate(measured: Measurements) -> Findings:
         "512 frames on, so that more frames cannot help. Longer intervals stand for higher rates. There FaaS does not "
         "gain the most from 512 to 1024 frames either (Fig 10a).",
         "The paper explains the drop of Fig 1 by functions that wait in the framework's queue. Here all of them begin "
-        "at once and share their CPU, so the rate stays at its peak.",
+        "at once and share their CPU and their container's memory. At twice the load the rate is at its peak. At four "
+        "times the load (`--beyond`) the containers are full and swap; one run of it, of seed 1, had 121 K/s.",
     ]
     return findings
 
@@ -133,6 +138,7 @@ def _containers(measured: Measurements, findings: Findings) -> None:
             for seed, run in measured.seeds("functions", "kernel", f"{rate} per second, {CONTAINERS}").items()
         }
         for rate in RATES
+        if rate != OVERLOADS[-1] or ("functions", "kernel", f"{rate} per second, {CONTAINERS}") in measured
     }
     cells = {
         (str(rate), "kernel"): Interval.from_values(by_seed.values(), fmean(by_seed.values()))
@@ -140,12 +146,15 @@ def _containers(measured: Measurements, findings: Findings) -> None:
     }
     title = f"Minor faults per second, by functions that arrive per second, {CONTAINERS}"
     findings.series.append(Series.within("Fig 1", title, "K/s", cells))
-    last = rates[RATES[-1]]
-    drops = [100 * (1 - last[seed] / max(by_seed[seed] for by_seed in rates.values())) for seed in last]
-    drop = Interval.from_values(drops, fmean(drops))
-    detail = f"at {RATES[-1]} functions per second, of a capacity of {CAPACITY:.0f}, {drop} % below the peak"
-    text = f"the rate of minor faults drops beyond the machine's capacity ({CONTAINERS})"
-    findings.claims.append(Claim("Fig 1", text, drop.above(0), detail, _QUEUE))
+    for rate in (rate for rate in OVERLOADS if rate in rates):
+        last = rates[rate]
+        until = [by_seed for lower, by_seed in rates.items() if lower <= rate]
+        drops = [100 * (1 - last[seed] / max(by_seed[seed] for by_seed in until)) for seed in last]
+        drop = Interval.from_values(drops, fmean(drops))
+        detail = f"at {rate} functions per second, of a capacity of {CAPACITY:.0f}, {drop} % below the peak"
+        times = f"{rate / CAPACITY:.0f} times the load"
+        text = f"the rate of minor faults drops beyond the machine's capacity ({CONTAINERS}, {times})"
+        findings.claims.append(Claim("Fig 1", text, drop.above(0), detail, _QUEUE))
 
 
 REPRODUCTION = Reproduction(
