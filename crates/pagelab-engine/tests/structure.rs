@@ -57,6 +57,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "fault_engine::*::state",
             "direct_segment",
             "inverted_table",
+            "frame_tags",
             "table_blocks",
             "home",
             "layer",

@@ -92,11 +92,16 @@ impl SegmentMemory {
     /// Whether a new mapping should get it. Small mappings do not: programs make many of them before the important
     /// ones.
     pub fn qualifies(&self, vma: &Vma, range: VaRange) -> bool {
-        let plain = vma.kind == VmaKind::Anonymous && vma.prot.read && vma.prot.write;
-        let other = [MapFlags::SHARED, MapFlags::HUGETLB, MapFlags::GROWSDOWN];
-        let large = range.len_bytes() >= WORTH_BYTES.min(self.bytes / 16);
-        plain && large && !other.iter().any(|&flag| vma.flags.contains(flag))
+        is_plain_memory(vma) && range.len_bytes() >= WORTH_BYTES.min(self.bytes / 16)
     }
+}
+
+/// Whether a mapping is private anonymous memory that may be read and written, and is neither a stack nor of explicit
+/// large pages.
+pub fn is_plain_memory(vma: &Vma) -> bool {
+    let plain = vma.kind == VmaKind::Anonymous && vma.prot.read && vma.prot.write;
+    let other = [MapFlags::SHARED, MapFlags::HUGETLB, MapFlags::GROWSDOWN];
+    plain && !other.iter().any(|&flag| vma.flags.contains(flag))
 }
 
 /// The part of an address space that a change removes from a segment.

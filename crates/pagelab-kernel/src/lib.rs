@@ -10,6 +10,7 @@ pub mod entry_word;
 pub mod fault;
 pub mod fault_engine;
 pub mod files;
+pub mod frame_tags;
 pub mod frames;
 pub mod home;
 pub mod invalidation;

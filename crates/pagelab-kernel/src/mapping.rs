@@ -142,9 +142,11 @@ impl Os {
                 let store = vma.is_some_and(|vma| vma.prot.write && !vma.is_shared());
                 populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
                 layer.begin_segment(space.index, range);
+                layer.begin_region(space.index, range);
             }
             VmaChange::Mapped { range, populate: false } => {
                 layer.begin_segment(space.index, range);
+                layer.begin_region(space.index, range);
                 if layer.maps_ahead(context, space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
@@ -157,6 +159,7 @@ impl Os {
                 let pages = remove_pages(context, layer, space.index, vma.range())?;
                 layer.drop_translation_caches(context, space.index, vma.range(), InvalidationCause::Unmap);
                 layer.prune(context, space.index, vma.start, vma.end, InvalidationCause::Unmap);
+                layer.end_regions(space.index);
                 layer.mechanisms.placement.mapping_gone(space.index, vma.range());
                 self.mapping.pages_unmapped += pages;
                 gone.add(vma.range(), pages);
@@ -309,6 +312,7 @@ impl Os {
             remove_pages(context, layer, space.index, everything)?
         };
         layer.prune(context, space.index, everything.start, everything.end, InvalidationCause::Exit);
+        layer.end_regions(space.index);
         in_memory.iter().for_each(|vma| layer.release_memory_pages(context, vma));
         self.mapping.pages_unmapped += pages;
         for (index, range) in layer.resume_service(&files) {
@@ -539,6 +543,7 @@ fn move_pages(
     })?;
     layer.drop_translation_caches(context, index, from, InvalidationCause::Move);
     layer.prune(context, index, from.start, from.end, InvalidationCause::Move);
+    layer.end_regions(index);
     Ok(pages)
 }
 

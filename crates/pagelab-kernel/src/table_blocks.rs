@@ -69,6 +69,7 @@ impl TableBlocks {
             | UpperEntries::Packed
             | UpperEntries::Nothing
             | UpperEntries::Segments
+            | UpperEntries::OfSomePages
             | UpperEntries::Unfit => {
                 let what =
                     "the page table has no leaf tables of one frame for 2 MiB; remove it, or set page_table to radix";

@@ -295,6 +295,25 @@ pub struct SegmentCounters {
     pub walk_translations: u64,
 }
 
+/// Counters of walks in regions and of the tags that they are checked with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrameTagCounters {
+    /// Walks that found a translation.
+    pub walks: u64,
+    /// Look-ups of tag caches.
+    pub look_ups: u64,
+    /// Lines of tags that were read from memory.
+    pub refs: u64,
+    /// Tags that kernels wrote when a frame had another owner.
+    pub writes: u64,
+    /// Exits in which the hypervisor gave a guest frames.
+    pub grants: u64,
+    /// Frames that it gave.
+    pub granted_frames: u64,
+    /// Cycles of these exits.
+    pub grant_cycles: Cycles,
+}
+
 /// Counters of exits of guests with shadow page tables, and their cycles including the references of the hypervisor's
 /// work.
 #[derive(Clone, Copy, Debug, Default)]

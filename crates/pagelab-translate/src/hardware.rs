@@ -2,6 +2,7 @@
 
 use crate::config::HardwareConfig;
 use crate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
+use crate::tag_checks::TagChecks;
 use crate::tlb::Tlb;
 use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
 use pagelab_base::addr::{LINE_BYTES, MachineAddr};
@@ -79,6 +80,8 @@ pub struct Hardware {
     pub speculative: Option<LayerId>,
     /// Counters of speculation.
     pub speculation: SpeculationCounters,
+    /// Checks of walks in regions, if machine frames have tags.
+    pub tag_checks: Option<TagChecks>,
     /// Whether every translation is compared with the kernels' records (`engine.check`).
     pub check: bool,
     /// The first translation that differed from the records.
@@ -156,6 +159,7 @@ impl Hardware {
             segment: SegmentCounters::default(),
             speculative: config.system.layers.iter().position(|l| l.speculative_table.is_some()).map(LayerId::from),
             speculation: SpeculationCounters::default(),
+            tag_checks: TagChecks::new(config.system, cores, seed)?,
             check: config.check,
             check_failure: None,
         })

@@ -10,6 +10,7 @@ pub mod flush;
 pub mod hardware;
 pub mod scheme;
 mod stages;
+pub mod tag_checks;
 pub mod tlb;
 pub mod tlb_arrays;
 pub mod translation_unit;

@@ -131,6 +131,9 @@ impl Hardware {
         if let Some(machine) = self.speculative.filter(|&machine| machine != wanted.space.layer) {
             return self.walk_speculatively(layers, machine, wanted, cycles);
         }
+        if self.walks_region(layers, wanted) {
+            return self.walk_region(layers, wanted, cycles);
+        }
         self.walks.log.clear();
         let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
@@ -282,7 +285,7 @@ impl Hardware {
     /// Sets the accessed bit of a page, and the dirty bit for a store.
     #[expect(clippy::too_many_arguments, reason = "the state of a walk at its end")]
     #[cold]
-    fn mark(
+    pub(crate) fn mark(
         &mut self,
         layers: &mut [Layer],
         core: usize,

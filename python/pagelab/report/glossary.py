@@ -34,6 +34,8 @@ WORDS = {
     "copy on write": "Sharing a page between processes, read-only, until one of them writes to it and gets a copy.",
     "dependency": "The recorded fact that an access needs the result of an earlier load, so that a core cannot overlap "
     "the two.",
+    "do-it-yourself translation": "A published design in which programs keep structures of their own that translate "
+    "their memory. The operating system only decides which frames they may use.",
     "edge": "A recorded order between two threads, for example from a wake-up to the thread that waited. Replay "
     "preserves it.",
     "elastic cuckoo page table": "A hashed page table with several hash functions. It grows gradually, without "

@@ -103,7 +103,7 @@ presets! {
     System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
         "radix-thp", "radix-thp-madvise", "radix-1g", "radix-5level", "radix-unified-translation-cache",
         "radix-split-page-table-cache", "radix-translation-path-cache", "radix-coalesced-mmu-cache", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
-        "hashed-open-2m", "hashed-compact-thp", "hashed-chained-thp", "hashed-chained-software", "elastic-cuckoo", "elastic-cuckoo-thp", "flattened", "radix-compact", "hashed-power", "hashed-power-segments", "hashed-power-2m", "hashed-power-thp", "direct-segment", "radix-ptemagnet", "radix-mthp32k",
+        "hashed-open-2m", "hashed-compact-thp", "hashed-chained-thp", "hashed-chained-software", "elastic-cuckoo", "elastic-cuckoo-thp", "flattened", "radix-compact", "hashed-power", "hashed-power-segments", "hashed-power-2m", "hashed-power-thp", "direct-segment", "do-it-yourself", "radix-ptemagnet", "radix-mthp32k",
         "radix-eager", "radix-ca-paging", "radix-ptemagnet-traced", "mfoe", "mfoe-software", "mfoe-software-traced",
         "mfoe-call", "mfoe-thp", "osdp", "hwdp";
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
@@ -115,7 +115,7 @@ presets! {
         "nested-radix-translation-path-cache", "nested-radix-shared-page-walk-cache", "nested-radix-linear-host",
         "nested-radix-shadow", "nested-hashed-compact", "nested-hashed-compact-thp", "nested-elastic-cuckoo",
         "nested-elastic-cuckoo-thp", "nested-flattened", "nested-radix-compact",
-        "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct", "nested-radix-speculative", "nested-radix-inverted-shadow",
+        "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct", "nested-do-it-yourself", "nested-radix-speculative", "nested-radix-inverted-shadow",
         "nested-radix-ptemagnet", "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-thp-madvise",
         "nested-radix-two-vms", "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
 }

@@ -62,7 +62,9 @@ impl Walks {
                 check_levels(refs, levels, mem, va, config);
                 check_tree(refs, table, mem, va, rng, config);
             }
-            UpperEntries::LargerTables | UpperEntries::Packed => check_tree(refs, table, mem, va, rng, config),
+            UpperEntries::LargerTables | UpperEntries::Packed | UpperEntries::OfSomePages => {
+                check_tree(refs, table, mem, va, rng, config)
+            }
             UpperEntries::Nothing => assert_eq!(refs.len(), 1, "`upper_entries` are `Nothing`: {refs:?} {config:?}"),
             UpperEntries::Segments | UpperEntries::Unfit => self.check_steps(refs, table, mem, va),
         }
@@ -99,7 +101,9 @@ impl Walks {
                 );
                 assert!(has_larger_tables, "every table has 512 entries, so `upper_entries` are `Levels`: {config:?}");
             }
-            UpperEntries::Packed => assert!(longest > 1, "no walk reads an upper-level entry: {config:?}"),
+            UpperEntries::Packed | UpperEntries::OfSomePages => {
+                assert!(longest > 1, "no walk reads an upper-level entry: {config:?}")
+            }
             UpperEntries::Nothing => {}
             UpperEntries::Segments => {
                 assert!(longest > 1, "no walk reads an entry of a segment: {config:?}");

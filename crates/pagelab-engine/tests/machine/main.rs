@@ -9,6 +9,7 @@ mod closed_forms;
 mod core_rows;
 mod core_threads;
 mod direct_segments;
+mod do_it_yourself;
 mod edges;
 mod hashed;
 mod hashed_segments;

@@ -15,7 +15,9 @@ pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex, check_limit};
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
-pub use system::{Backing, HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig};
+pub use system::{
+    Backing, FrameTagsConfig, HostMode, LargePages, LayerConfig, SpeculativeTableConfig, SystemConfig, TagCheck,
+};
 pub use translation_cache::{
     CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
     TranslationCacheCosts, TranslationCacheSlots, validate_translation_cache,

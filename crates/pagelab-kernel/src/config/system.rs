@@ -112,6 +112,36 @@ pub struct LayerConfig {
     /// machine's own layer, if it has guests with `host_mode = "inverted-shadow"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inverted_shadow_bytes: Option<Bytes>,
+    /// Tags of machine frames, with which walks of `page_table.kind = "do-it-yourself"` are checked and need no walk of
+    /// the host; only for the machine's own layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame_tags: Option<FrameTagsConfig>,
+}
+
+/// Tags of machine frames, against which walks of programs' own structures are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrameTagsConfig {
+    /// Entries of each core's tag cache, each a line of 16 tags; a multiple of `cache_ways`.
+    pub cache_entries: u32,
+    /// Ways per set of the tag cache.
+    pub cache_ways: u32,
+    /// Cycles of a look-up of the tag cache.
+    pub latency_cycles: u32,
+    /// Whether accesses wait for the check.
+    pub check: TagCheck,
+    /// Size of the aligned blocks in which the hypervisor gives a guest its memory, a power of two from 4096 to 1 GiB.
+    pub grant_bytes: Bytes,
+}
+
+/// Whether accesses wait for the check of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TagCheck {
+    /// The data are fetched during the check.
+    Overlapped,
+    /// The data are fetched after the check.
+    Waited,
 }
 
 /// Speculative inverted shadow page table.
@@ -167,7 +197,8 @@ impl LayerConfig {
     /// Order of the largest block that the layer may request from its allocator.
     pub fn largest_block(&self) -> u32 {
         let of_tables = self.contiguous_tables.map_or(0, u32::ilog2);
-        self.page_size.order().max(self.page_table.largest_block()).max(of_tables)
+        let table = self.page_table.largest_block().max(self.page_table.optional_block());
+        self.page_size.order().max(table).max(of_tables)
     }
 
     /// The sizes of [`Self::folios`], or of the blocks of eager paging, as orders (powers of two of 4 KiB), ascending.

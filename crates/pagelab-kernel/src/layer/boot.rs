@@ -6,6 +6,7 @@ use crate::config::{HostMode, LayerConfig};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
 use crate::fault_engine::kernel_side::{EngineScope, EngineState};
+use crate::frame_tags::FrameTags;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::frames::page_use::PageUse;
 use crate::frames::supply::{Frames, WantedFrames};
@@ -66,6 +67,8 @@ impl Layer {
         end = segment_memory.map_or(end, |memory| memory.end().0);
         let inverted_table = InvertedTable::set_aside(config, end, frame_count)?;
         end = inverted_table.as_ref().map_or(end, |table| table.end().0);
+        let frame_tags = FrameTags::set_aside(config, end, frame_count)?;
+        end = frame_tags.as_ref().map_or(end, |tags| tags.end().0);
         let want = WantedFrames {
             layer: name,
             allocator: &config.frame_allocator,
@@ -103,6 +106,7 @@ impl Layer {
                 translation_caches: None,
                 segment_memory,
                 inverted_table,
+                frame_tags,
                 shadows: Shadows { inverted: config.host_mode == HostMode::InvertedShadow, ..Shadows::default() },
                 table_blocks: config.contiguous_tables.map(TableBlocks::new),
             },

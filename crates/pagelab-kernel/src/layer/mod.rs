@@ -16,6 +16,7 @@ mod memory_files;
 mod out_of_memory;
 mod page_cache;
 mod recorded;
+mod regions;
 pub mod requests;
 mod segments;
 mod space;
@@ -38,6 +39,7 @@ use crate::config::{Backing, InvalidationCause, LargePages};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
 use crate::fault_engine::kernel_side::EngineState;
+use crate::frame_tags::FrameTags;
 use crate::frames::contiguity::{Contiguity, ContiguousRun};
 use crate::frames::frame_alloc::{Aged, AllocEffects, FrameAllocator, FramePurpose};
 use crate::frames::supply::FrameCounters;
@@ -120,6 +122,8 @@ pub struct Mechanisms {
     pub segment_memory: Option<SegmentMemory>,
     /// The table in which guests look up their pages, speculatively or instead of walks.
     pub inverted_table: Option<InvertedTable>,
+    /// Tags of the machine's frames.
+    pub frame_tags: Option<FrameTags>,
     /// Shadow tables of its spaces, and changes since they were filled; empty without shadow paging.
     pub shadows: Shadows,
     /// Blocks for leaf tables.

@@ -21,7 +21,8 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::os::Os;
 use pagelab_tables::mmu_cache::SegmentCounts;
 use pagelab_translate::counters::{
-    PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES, WalkCounters, WalkCounts,
+    FrameTagCounters, PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES, WalkCounters,
+    WalkCounts,
 };
 use pagelab_translate::hardware::Hardware;
 
@@ -158,6 +159,9 @@ impl Statistics {
         if hw.speculative.is_some() {
             self.speculation(&hw.speculation);
         }
+        if let Some(checks) = &hw.tag_checks {
+            self.frame_tags(&checks.counters);
+        }
         for (layer, refs) in os.layers.iter().zip(&all.program.refs) {
             self.layer_walks("walk", &layer.name, refs, StatKind::Robust, "the programs' walks");
         }
@@ -231,6 +235,21 @@ impl Statistics {
         self.timed_count("segment.translations", segment.translations, text);
         let text = "Addresses that direct segments translated during walks, instead of a layer's page table";
         self.count("segment.walk_translations", segment.walk_translations, text);
+    }
+
+    fn frame_tags(&mut self, tags: &FrameTagCounters) {
+        for (name, value, text) in [
+            ("walks", tags.walks, "Walks of programs' own arrays that found a translation; included in walk.count"),
+            ("look_ups", tags.look_ups, "Look-ups of tag caches by these walks"),
+            ("refs", tags.refs, "Lines of tags that these look-ups read from memory; not included in walk.refs"),
+            ("writes", tags.writes, "Tags that kernels wrote since the frame had another owner"),
+            ("grants", tags.grants, "Exits of guests in which the hypervisor told them where frames are"),
+            ("granted_frames", tags.granted_frames, "Frames whose place guests were told in these exits"),
+        ] {
+            self.count(format!("frame_tags.{name}"), value, text);
+        }
+        let text = "Cycles of these exits with the tags that the hypervisor wrote; included in cycles.translation";
+        self.cycles("frame_tags.grant_cycles", tags.grant_cycles, text);
     }
 
     fn speculation(&mut self, counters: &SpeculationCounters) {

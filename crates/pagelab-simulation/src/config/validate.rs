@@ -5,7 +5,8 @@ use pagelab_base::addr::{FRAME_BYTES, PageSize};
 use pagelab_base::error::{EngineError, LayerConfigError, between};
 use pagelab_hardware::device::DeviceConfig;
 use pagelab_kernel::config::{
-    Backing, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, check_limit, validate_translation_cache,
+    Backing, FrameTagsConfig, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, check_limit,
+    validate_translation_cache,
 };
 use pagelab_kernel::fault_engine::config as engine;
 use pagelab_kernel::placement::{PlacementConfig, PolicyContext};
@@ -141,6 +142,9 @@ impl Config {
                 validate_speculation(layer, layers)?;
             }
             validate_inverted_shadow(layer, layers)?;
+            if let Some(tags) = &layer.frame_tags {
+                validate_frame_tags(tags, layer, layers)?;
+            }
             folios(layer)?;
             validate_large_pages(layer, &self.kernel)?;
             let around = PolicyContext {
@@ -213,6 +217,7 @@ fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(
             layer if layer.host_mode.is_shadowed() => "shadow page tables",
             layer if layer.direct_segment_bytes.is_some() => "a direct segment",
             layer if layer.speculative_table.is_some() => "a speculative table",
+            layer if layer.frame_tags.is_some() => "tags of frames",
             LayerConfig { .. } => continue,
         };
         let what = format!(
@@ -262,6 +267,38 @@ fn validate_speculation(layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(
             Err(EngineError::config(key, what))
         }
     }
+}
+
+/// Tags of frames belong to the machine's own layer, and are for regions of that layer or of its guests.
+fn validate_frame_tags(tags: &FrameTagsConfig, layer: &LayerConfig, layers: &[LayerConfig]) -> Result<(), EngineError> {
+    let key = format!("system.layers.{}.frame_tags", layer.name);
+    if layer.host.is_some() {
+        let what = "machine frames belong to the machine's own layer, and this layer has a host; set it there";
+        return Err(EngineError::config(key, what));
+    }
+    let near = |other: &LayerConfig| other.name == layer.name || other.host.as_ref() == Some(&layer.name);
+    let regions = |other: &&LayerConfig| other.page_table.has_regions();
+    if !layers.iter().any(|other| regions(&other)) {
+        let what = "no layer has regions to check; set page_table.kind = do-it-yourself on one, or remove the tags";
+        return Err(EngineError::config(key, what));
+    }
+    if let Some(far) = layers.iter().find(|other| regions(other) && !near(other)) {
+        let what = format!("the regions of `{}` lie deeper; tags are for this layer and its own guests", far.name);
+        return Err(EngineError::config(key, what));
+    }
+    let other_ways = |other: &&LayerConfig| {
+        other.host_mode.is_shadowed() || other.direct_segment_bytes.is_some() || other.speculative_table.is_some()
+    };
+    if let Some(other) = layers.iter().find(other_ways) {
+        let what = format!("`{}` has shadow tables, a segment or a speculative table; remove one of both", other.name);
+        return Err(EngineError::config(key, what));
+    }
+    let grant = tags.grant_bytes;
+    if !grant.0.is_power_of_two() || !(FRAME_BYTES..=1 << 30).contains(&grant.0) {
+        let what = format!("{grant} is not possible; allowed are powers of two from 4096 to 1 GiB");
+        return Err(EngineError::config(format!("{key}.grant_bytes"), what));
+    }
+    Ok(())
 }
 
 /// An inverted shadow table belongs to the layer whose guests look it up.

@@ -190,6 +190,7 @@ impl Design for CoalescedCache {
         match entries {
             UpperEntries::Levels(_) | UpperEntries::Nothing => Ok(()),
             UpperEntries::LargerTables => Err("no entries of level 2 that point to leaf tables of 4 KiB"),
+            UpperEntries::OfSomePages => Err("pages that no leaf table translates"),
             UpperEntries::Packed => Err("entries that are not words of 8 bytes"),
             UpperEntries::Segments | UpperEntries::Unfit => Err(NO_UPPER_LEVELS),
         }

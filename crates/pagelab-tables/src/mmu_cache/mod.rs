@@ -212,7 +212,7 @@ impl UpperEntries {
     fn are_levels(self) -> Result<(), &'static str> {
         match self {
             Self::Segments | Self::Unfit => Err(NO_UPPER_LEVELS),
-            Self::Levels(_) | Self::LargerTables | Self::Packed | Self::Nothing => Ok(()),
+            Self::Levels(_) | Self::LargerTables | Self::Packed | Self::Nothing | Self::OfSomePages => Ok(()),
         }
     }
 }

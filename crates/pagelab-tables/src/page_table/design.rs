@@ -57,6 +57,8 @@ pub trait Design: Sized {
     /// Whether insertions move the entries of other pages. Then the lock of a page-table page does not keep them in
     /// place.
     const MOVES_ENTRIES: bool = false;
+    /// Whether it translates regions of an address space in another way ([`Self::begin_region`]).
+    const REGIONS: bool = false;
     /// Whether it remembers paths of walks ([`Self::ways`]).
     const REMEMBERS_WAYS: bool = false;
     /// Whether a process exit leaves its entries in the table until a scan ([`Shared::begin_scan`]) deletes them.
@@ -78,8 +80,13 @@ pub trait Design: Sized {
         Ok(())
     }
 
-    /// Order of the largest block that a table requests.
+    /// Order of the largest block that a table needs.
     fn largest_block(_: &Self::Parameters) -> u32 {
+        0
+    }
+
+    /// Order of the largest block that a table requests and can do without.
+    fn optional_block(_: &Self::Parameters) -> u32 {
         0
     }
 
@@ -147,6 +154,23 @@ pub trait Design: Sized {
         let mut list = WalkList::new();
         self.walk(mem, va, &mut list);
         list.refs().last().expect("a walk reads an entry at least").addr
+    }
+
+    /// The smallest new mapping in bytes for which [`begin_region`](Self::begin_region) is called; `None` without
+    /// regions.
+    fn least_region_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Offers the design a new private mapping, in which nothing is mapped, to translate it in another way.
+    fn begin_region(&mut self, _: &PhysMem, _start: VirtAddr, _end: VirtAddr) {}
+
+    /// Ends the regions in which the kernel has no mapping any more; tables have been pruned.
+    fn end_regions(&mut self, _is_mapped: &dyn Fn(VirtAddr, VirtAddr) -> bool) {}
+
+    /// Whether a region translates this address.
+    fn translates_by_region(&self, _: VirtAddr) -> bool {
+        false
     }
 
     /// Number of tables to build, from the top, before a page of `size` at `va` can be mapped. For a table that must
@@ -388,6 +412,8 @@ pub enum UpperEntries {
     Nothing,
     /// Entries of a table of segments, which come first and map a segment each.
     Segments,
+    /// Entries of 512-entry tables in the walks of some pages; other walks make one reference.
+    OfSomePages,
     /// References that are not upper-level entries.
     Unfit,
 }

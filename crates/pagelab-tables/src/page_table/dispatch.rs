@@ -49,13 +49,19 @@ impl PageTableConfig {
             | UpperEntries::Packed
             | UpperEntries::Nothing
             | UpperEntries::Segments
+            | UpperEntries::OfSomePages
             | UpperEntries::Unfit => None,
         }
     }
 
-    /// Order of the largest block that a table requests.
+    /// Order of the largest block that a table needs.
     pub fn largest_block(&self) -> u32 {
         each_config!(self, parameters => Table::largest_block(parameters))
+    }
+
+    /// Order of the largest block that a table requests and can do without.
+    pub fn optional_block(&self) -> u32 {
+        each_config!(self, parameters => Table::optional_block(parameters))
     }
 
     /// The page sizes that it maps.
@@ -66,6 +72,11 @@ impl PageTableConfig {
     /// Whether only layers with guests can have it.
     pub fn is_for_hosts_only(&self) -> bool {
         each_config!(self, _parameters => Table::HOSTS_ONLY.is_some())
+    }
+
+    /// Whether it has regions that are translated in another way.
+    pub fn has_regions(&self) -> bool {
+        each_config!(self, _parameters => Table::REGIONS)
     }
 
     /// Whether it remembers paths of walks.
@@ -145,6 +156,27 @@ impl PageTable {
     /// See [`Design::set_mark`].
     pub fn set_mark(&mut self, mem: &mut PhysMem, va: VirtAddr, level: u8, on: bool) -> PhysAddr {
         each_table!(self, table => table.set_mark(mem, va, level, on))
+    }
+
+    /// See [`Design::least_region_bytes`].
+    pub fn least_region_bytes(&self) -> Option<u64> {
+        each_table!(self, table => table.least_region_bytes())
+    }
+
+    /// See [`Design::begin_region`].
+    pub fn begin_region(&mut self, mem: &PhysMem, start: VirtAddr, end: VirtAddr) {
+        each_table!(self, table => table.begin_region(mem, start, end))
+    }
+
+    /// See [`Design::end_regions`].
+    pub fn end_regions(&mut self, is_mapped: &dyn Fn(VirtAddr, VirtAddr) -> bool) {
+        each_table!(self, table => table.end_regions(is_mapped))
+    }
+
+    /// See [`Design::translates_by_region`].
+    #[inline]
+    pub fn translates_by_region(&self, va: VirtAddr) -> bool {
+        each_table!(self, table => table.translates_by_region(va))
     }
 
     /// See [`Design::missing_tables`].

@@ -62,6 +62,10 @@ page_tables! {
         RadixCompact(radix_compact::RadixCompact) = "radix-compact",
             "radix tree with up to 10 entries per line, 640 per table (`line_entries`); indices by division";
     }
+    mod do_it_yourself {
+        DoItYourself(do_it_yourself::DoItYourself) = "do-it-yourself",
+            "arrays of a program for its large mappings, one reference per walk; a radix tree for the rest (`regions`)";
+    }
     mod linear {
         Linear(linear::Linear) = "linear", "flat array indexed by page number, for the memory of guests: one reference per walk";
     }

@@ -164,7 +164,7 @@ impl Hardware {
 
     /// Looks up a guest page in the host's table and sets its accessed and dirty bits. Costs no walk: the hypervisor
     /// knows the address from its memory slots.
-    fn in_host(
+    pub(super) fn in_host(
         &mut self,
         layers: &mut [Layer],
         host: SpaceId,

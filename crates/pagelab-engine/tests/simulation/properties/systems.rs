@@ -18,6 +18,11 @@ const STORAGE: &str = r#"kernel.storage={"read_cycles":250000,"write_cycles":600
 const MFOE: &[&str] =
     &["system.layers.native.fault_engine.entries=5", "system.layers.native.fault_engine.period_cycles=20000"];
 
+/// Arrays for mappings of four pages and more.
+const SMALL_REGIONS: &str = r#"system.layers.native.page_table={"kind":"do-it-yourself","levels":4,"regions":3,"least_bytes":"16KiB","region_bytes":"2MiB"}"#;
+
+const SMALL_GUEST_REGIONS: &str = r#"system.layers.guest.page_table={"kind":"do-it-yourself","levels":4,"regions":3,"least_bytes":"16KiB","region_bytes":"2MiB"}"#;
+
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
 
@@ -224,6 +229,12 @@ pub const SYSTEMS: &[System] = &[
             "kernel.cgroup_limit_bytes=4MiB",
         ],
     ),
+    ("do-it-yourself", &[SMALL_REGIONS]),
+    ("do-it-yourself", &[SMALL_REGIONS, SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.pcids=1"]),
+    ("nested-do-it-yourself-cold", &[SMALL_GUEST_REGIONS]),
+    ("nested-do-it-yourself", &[SMALL_GUEST_REGIONS, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("nested-do-it-yourself-cold", &[SMALL_GUEST_REGIONS, SWAP, "system.layers.host.page_size=2M", "kernel.pcids=2"]),
+    ("nested-radix-cold", &[SMALL_GUEST_REGIONS]),
     ("nested-3", &["system.layers.0.direct_segment_bytes=1MiB", "system.layers.2.direct_segment_bytes=64MiB"]),
     (
         "two-guests",

@@ -82,8 +82,10 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         speculative_table,
         // Its guests have a host mode of their own.
         inverted_shadow_bytes: _,
+        frame_tags,
     } = layer;
-    matches!(host_mode, HostMode::Nested) && direct_segment_bytes.is_none() && speculative_table.is_none()
+    let is_paged = direct_segment_bytes.is_none() && speculative_table.is_none() && frame_tags.is_none();
+    matches!(host_mode, HostMode::Nested) && is_paged
 }
 
 fn engine_is_eligible(engine: &EngineConfig) -> bool {
