@@ -5,7 +5,7 @@
 //! workload is one process: it maps a code page, its arrays and its files, starts its threads, makes its accesses and
 //! exits. All except `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB
 //! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words per vertex; `btree` and `lsm` hold
-//! the keys of written records.
+//! the keys of written records, `hash-table` 12 bytes per record.
 //!
 //! Every access has the program counter of its site in the code (all within the one code page) and counts as `gap`
 //! instructions. The stream contains data accesses only, no instruction fetches.
@@ -32,6 +32,7 @@ mod chase;
 mod graph;
 mod graph_program;
 mod gups;
+mod hash_table;
 mod kronecker;
 mod layout;
 mod lsm;
@@ -69,6 +70,7 @@ static WORKLOADS: &[&Workload] = &[
     &mapped_read::WORKLOAD,
     &btree::WORKLOAD,
     &lsm::WORKLOAD,
+    &hash_table::WORKLOAD,
     &gups::WORKLOAD,
     &matmul::WORKLOAD,
     &bfs::WORKLOAD,
@@ -161,7 +163,7 @@ mod tests {
     fn mistakes_name_what_is_allowed() {
         assert_eq!(
             error("gupps:size=1G"),
-            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, btree, lsm, gups, matmul, bfs, pagerank, cc"
+            "unknown workload 'gupps'; did you mean gups? known are seq, stride, random, semirandom, chase, zipf, mapped-read, btree, lsm, hash-table, gups, matmul, bfs, pagerank, cc"
         );
         assert!(error("quicksort").starts_with("unknown workload 'quicksort'; known are seq, "));
         let unknown = error("gups:sizes=1G");

@@ -3,7 +3,7 @@
 use super::{
     layout::{Layout, Site},
     program::{BATCH_ACCESSES, MIN_RUN, Plan, Program},
-    spec::Values,
+    spec::{Parameter, Preset, Values, YES_NO},
     ycsb::{ACCESSES_OF_OPERATIONS, Request, Requests},
 };
 use crate::{Access, AccessKind, Batch, Segment, ThreadIx, TraceError};
@@ -16,17 +16,33 @@ pub(super) trait Store: Send {
     /// Appends the accesses for `request`.
     fn serve(&mut self, request: Request, out: &mut Vec<Access>);
 
+    /// Appends the accesses of the next part of loading the store before the first request; false if it is loaded.
+    fn load(&mut self, _: &mut Vec<Access>) -> bool {
+        false
+    }
+
     /// Does a part of the maintenance that is due before the next request; false if there is none.
     ///
     /// The accesses belong to `thread`. The run must be closed before an event.
     fn maintain(&mut self, batch: &mut Batch, thread: ThreadIx) -> bool;
 }
 
+/// Whether the program loads its store itself.
+pub(super) const LOAD: Parameter = Parameter {
+    name: "load",
+    kind: YES_NO,
+    default: Preset::Value("no"),
+    meaning: "whether the program first writes all records into its store, beyond the accesses and operations counted here; no: \
+              they are there when it starts",
+};
+
 /// Threads that take turns; each serves the requests during its turn.
 struct StoreProgram<S> {
     requests: Requests,
     store: S,
     threads: u32,
+    /// Whether the store is still to be loaded.
+    loads: bool,
     turn: u32,
     /// Number of accesses in the turn so far.
     made: usize,
@@ -37,24 +53,53 @@ struct StoreProgram<S> {
 /// A plan that sends the requests to `store`.
 pub(super) fn plan<S: Store + 'static>(values: &Values, layout: Layout, requests: Requests, store: S) -> Plan {
     let accesses = values.optional(ACCESSES_OF_OPERATIONS.name);
+    let loads = values.has(LOAD.name) && values.is_yes(LOAD.name);
     let threads = values.threads() as u32;
-    let program = StoreProgram { requests, store, threads, turn: 0, made: 0, left: accesses.unwrap_or(u64::MAX) };
+    let left = accesses.unwrap_or(u64::MAX);
+    let program = StoreProgram { requests, store, threads, loads, turn: 0, made: 0, left };
+    let accesses = accesses.filter(|_| !loads);
     Plan { layout, program: Box::new(program), accesses, threads, dependencies: false }
+}
+
+impl<S: Store> StoreProgram<S> {
+    /// The thread's turn ends once it has made enough accesses.
+    fn end_turn(&mut self, accesses: usize) {
+        self.made += accesses;
+        if self.made >= MIN_RUN {
+            (self.turn, self.made) = ((self.turn + 1) % self.threads, 0);
+        }
+    }
+
+    /// Fills a batch with accesses of loading; leaves it empty once the store is loaded.
+    fn load(&mut self, batch: &mut Batch) {
+        while batch.accesses.len() < BATCH_ACCESSES {
+            let (thread, begin) = (ThreadIx(self.turn), batch.accesses.len());
+            if !self.store.load(&mut batch.accesses) {
+                self.loads = false;
+                break;
+            }
+            self.end_turn(batch.accesses.len() - begin);
+            batch.close_run(thread);
+        }
+    }
 }
 
 impl<S: Store> Program for StoreProgram<S> {
     fn next(&mut self, batch: &mut Batch) -> Result<(), TraceError> {
         batch.accesses.clear();
+        if self.loads {
+            self.load(batch);
+            if !batch.accesses.is_empty() {
+                return Ok(());
+            }
+        }
         while batch.accesses.len() < BATCH_ACCESSES && self.left > batch.accesses.len() as u64 {
             let thread = ThreadIx(self.turn);
             let begin = batch.accesses.len();
             if !self.store.maintain(batch, thread) {
                 let Some(request) = self.requests.next() else { break };
                 self.store.serve(request, &mut batch.accesses);
-                self.made += batch.accesses.len() - begin;
-                if self.made >= MIN_RUN {
-                    (self.turn, self.made) = ((self.turn + 1) % self.threads, 0);
-                }
+                self.end_turn(batch.accesses.len() - begin);
             }
             batch.close_run(thread);
         }
@@ -106,7 +151,7 @@ mod tests {
     use super::super::program::tests::replay;
     use super::*;
 
-    const STORES: [&str; 2] = ["btree", "lsm"];
+    const STORES: [&str; 3] = ["btree", "lsm", "hash-table"];
 
     #[test]
     fn lines_are_touched_once_and_all_bytes_are() {
@@ -138,6 +183,21 @@ mod tests {
             assert_eq!(all[..12_345], some, "{store}");
             let error = crate::workload::parse(&format!("{store}:operations=1,accesses=2"), 0).err().unwrap();
             assert_eq!(error.to_string(), format!("{store}: give operations or accesses, not both"));
+        }
+    }
+
+    #[test]
+    fn loading_comes_before_the_requests_and_leaves_them_as_they_are() {
+        for store in ["btree:memory=anonymous", "hash-table:value=100B"] {
+            let without = replay(&format!("{store},records=5000,accesses=12345"), 3).0;
+            let with = replay(&format!("{store},records=5000,accesses=12345,load=yes"), 3).0;
+            let loaded = with.len() - without.len();
+            assert_eq!(with[loaded..], without, "{store}");
+            let stores = with[..loaded].iter().filter(|(_, a)| a.kind == AccessKind::Store).count();
+            assert!(stores > 5000, "{store}: {stores} of {loaded}");
+            let threads = replay(&format!("{store},records=5000,accesses=12345,load=yes,threads=3"), 3).0;
+            assert!(threads.iter().map(|(_, a)| a).eq(with.iter().map(|(_, a)| a)), "{store}: the same accesses");
+            assert!((0..3).all(|thread| threads[..loaded].iter().any(|(t, _)| *t == thread)), "{store}");
         }
     }
 

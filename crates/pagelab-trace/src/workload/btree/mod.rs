@@ -11,7 +11,7 @@ use super::{
     popularity::THETA,
     program::Plan,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
-    store::{Store, plan},
+    store::{LOAD, Store, plan},
     ycsb::{
         ACCESSES_OF_OPERATIONS, DISTRIBUTION, FIELDS, INSERT_ORDER, Key, MIX, OPERATIONS, RECORDS, Request, Requests,
         SCAN,
@@ -26,6 +26,9 @@ use tree::Tree;
 /// binary search compares, and the child's page number; and at last the value, line by line. An update writes one field
 /// in place. An insert moves slots, writes a cell, and splits full nodes up to the root. A scan finds its first record
 /// and continues from leaf to leaf through their parents.
+///
+/// With `memory=anonymous` the same pages are in private memory instead, as those of an in-memory database; with
+/// `load=yes` the program writes them itself, line by line, before the first request.
 ///
 /// The file exists before the program starts. Loading writes the leaves in key order, then their parents in order, and
 /// the root as the last page. The content of a loaded node is computed from its page number, so records cost no memory;
@@ -43,7 +46,7 @@ use tree::Tree;
 /// YCSB also includes the expected inserts.
 pub(super) static WORKLOAD: Workload = Workload {
     name: "btree",
-    summary: "a B+tree in a memory-mapped file: really searched, read, changed and split, under YCSB's requests",
+    summary: "a B+tree in a memory-mapped file or in anonymous memory: really searched, read, changed and split, under YCSB's requests",
     origin: "nodes as in LMDB; requests of YCSB's core workloads A to F (Cooper et al., SoCC 2010)",
     parameters: &[
         RECORDS,
@@ -65,6 +68,13 @@ pub(super) static WORKLOAD: Workload = Workload {
             default: Preset::Value("1"),
             meaning: "share of a node's room that loading uses; one record per leaf and two children per branch at least",
         },
+        Parameter {
+            name: "memory",
+            kind: Kind::Choice(&["file", "anonymous"]),
+            default: Preset::Value("file"),
+            meaning: "where the pages are: in a file that is mapped as a whole, or in anonymous memory",
+        },
+        LOAD,
         OPERATIONS,
         ACCESSES_OF_OPERATIONS,
         THREADS,
@@ -88,13 +98,19 @@ fn store(values: &Values) -> Result<(Layout, Requests, BTree), TraceError> {
     let requests = Requests::new(values)?;
     let mut tree = Tree::new(values, requests.loaded(), requests.room(), value, values.real("fill"));
     let mut layout = Layout::new(values);
-    tree.set_base(layout.map_file(0, tree.file_bytes(), "/data/btree")?);
-    Ok((layout, requests, BTree { tree, field_bytes: value / fields }))
+    let base = match values.word("memory") {
+        "anonymous" => layout.map(0, tree.file_bytes())?,
+        _ => layout.map_file(0, tree.file_bytes(), "/data/btree")?,
+    };
+    tree.set_base(base);
+    Ok((layout, requests, BTree { tree, field_bytes: value / fields, loaded_pages: 0 }))
 }
 
 struct BTree {
     tree: Tree,
     field_bytes: u64,
+    /// Pages that loading has written.
+    loaded_pages: u64,
 }
 
 impl BTree {
@@ -121,6 +137,11 @@ impl Store for BTree {
                 self.update(key, field, out);
             }
         }
+    }
+
+    fn load(&mut self, out: &mut Vec<Access>) -> bool {
+        self.loaded_pages += 1;
+        self.tree.load_page(self.loaded_pages - 1, out)
     }
 
     fn maintain(&mut self, _: &mut Batch, _: ThreadIx) -> bool {

@@ -142,6 +142,15 @@ impl Tree {
         self.base = base;
     }
 
+    /// Appends the stores that write a page in the order of loading; false if there are no more pages.
+    pub fn load_page(&self, page: u64, out: &mut Vec<Access>) -> bool {
+        if page >= self.loaded.pages() {
+            return false;
+        }
+        touch(self.sites.copy_to, AccessKind::Store, self.page_addr(page), PAGE_BYTES, out);
+        true
+    }
+
     pub fn node(&self, page: u64, level: usize) -> Node<'_> {
         match self.changed.get(&page) {
             Some(entries) => Node::Changed(entries),
