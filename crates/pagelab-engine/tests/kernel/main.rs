@@ -12,6 +12,7 @@ mod files;
 mod interleavings;
 mod load;
 mod memory_files;
+mod migration;
 mod page_faults;
 mod page_out;
 mod page_sizes;

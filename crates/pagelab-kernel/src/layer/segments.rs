@@ -46,6 +46,16 @@ impl Layer {
         })
     }
 
+    /// Clears the registers of a guest's segment, whose pages the page table maps.
+    pub fn suspend_segment(&mut self, index: u32) {
+        self.set_segment(index, None);
+    }
+
+    /// Makes a guest's segment again.
+    pub fn resume_segment(&mut self, index: u32, segment: DirectSegment) {
+        self.set_segment(index, Some(segment));
+    }
+
     /// Sets a space's segment, and keeps its mapping from being merged with others.
     fn set_segment(&mut self, index: u32, segment: Option<DirectSegment>) {
         let space = &mut self.spaces[index];

@@ -16,6 +16,7 @@ macro_rules! kernel_threads {
             of_kernels {
                 kswapd::Kswapd = "makes room before faults must, where memory is reclaimed (no parameters)";
                 khugepaged::Khugepaged = "replaces small pages by large ones, in layers with pages above 4 KiB";
+                migration::Migration = "copies the memory of running guests to another machine, in layers that host guests";
             }
             of_engines {
                 mfoe::arming::Arming;
@@ -66,6 +67,9 @@ pub type Counter<T> = (&'static str, fn(&T) -> u64, &'static str);
 pub trait Thread: Sized {
     /// Its parameters, from its module `parameters`.
     type Parameters: ThreadParameters;
+
+    /// Whether it runs in the kernels of layers that host guests, not in those that run programs.
+    const IN_HOSTS: bool = false;
 
     /// Creates the thread of a layer, asleep; `None` if it has nothing to do in the layer.
     fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Self::Parameters) -> Option<Self>;

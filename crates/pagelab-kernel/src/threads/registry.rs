@@ -33,10 +33,12 @@ macro_rules! make_threads {
         })+
 
         impl KernelThread {
-            /// The threads that the configuration starts in a layer.
-            pub fn new_in_layer(id: LayerId, layer: &Layer, config: &ThreadsConfig) -> Vec<Self> {
+            /// The threads that the configuration starts in a layer, which `hosts` guests or runs programs.
+            pub fn new_in_layer(id: LayerId, layer: &Layer, hosts: bool, config: &ThreadsConfig) -> Vec<Self> {
                 let mut all = Vec::new();
-                $(if let ThreadConfig::On(parameters) = &config.$module {
+                $(if let ThreadConfig::On(parameters) = &config.$module
+                    && <super::$module::$Thread as Thread>::IN_HOSTS == hosts
+                {
                     let thread = super::$module::$Thread::new_in_layer(id, layer, parameters);
                     all.extend(thread.map(Self::$Thread));
                 })+

@@ -59,8 +59,8 @@ impl KernelThreads {
     }
 
     /// Adds the threads that the configuration starts in a layer.
-    pub fn add_all(&mut self, id: LayerId, layer: &Layer, config: &ThreadsConfig) {
-        KernelThread::new_in_layer(id, layer, config).into_iter().for_each(|thread| _ = self.add(thread));
+    pub fn add_all(&mut self, id: LayerId, layer: &Layer, hosts: bool, config: &ThreadsConfig) {
+        KernelThread::new_in_layer(id, layer, hosts, config).into_iter().for_each(|thread| _ = self.add(thread));
     }
 
     /// See [`KernelThread::counters`].

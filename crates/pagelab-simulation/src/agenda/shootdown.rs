@@ -20,10 +20,12 @@ use crate::machine::cpu::{Cpu, Filter};
 use crate::machine::kernels::ShootdownCosts;
 use crate::machine::pcids::{PcidState, Presence};
 use crate::machine::simulation::Simulation;
+use pagelab_base::addr::VirtAddr;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId};
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::config::IdleTlb;
 use pagelab_kernel::invalidation::Invalidation;
+use pagelab_kernel::vma::VaRange;
 
 impl Simulation {
     /// Loads an address space on a CPU.
@@ -156,8 +158,18 @@ impl Simulation {
     }
 
     /// Drops, on every core, all translations that depend on a hypervisor's mapping of its guests' memory. Translations
-    /// of guests lead to machine memory, so those that passed through the changed pages cannot be identified.
+    /// of guests lead to machine memory, so those that passed through the changed pages cannot be identified. This also
+    /// holds for the entries of their shadow tables.
     fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
+        for &guest in guests {
+            let layer = &mut self.kernels.os.layers[guest];
+            if layer.paging.shadowed {
+                for (index, space) in layer.spaces.iter().enumerate() {
+                    let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << space.table.va_bits()) };
+                    layer.mechanisms.shadows.drop_range(index as u32, range);
+                }
+            }
+        }
         for core in 0..self.hw.units.len() {
             self.hw.flush_space(core, host.layer, self.kernels.os.asid(host));
             for &guest in guests {

@@ -51,7 +51,10 @@ impl Kernels {
         let mut effects = Effects::default();
         let os = Os::boot(&config.boot(), &mut effects)?;
         let mut threads = KernelThreads::default();
-        os.tops().iter().for_each(|&top| threads.add_all(top, &os.layers[top], &config.kernel.threads));
+        for layer in LayerId::all(os.layers.len()) {
+            let hosts = !os.tops().contains(&layer);
+            threads.add_all(layer, &os.layers[layer], hosts, &config.kernel.threads);
+        }
         LayerId::all(os.layers.len()).for_each(|layer| threads.add_engine_threads(layer, &os.layers[layer]));
         effects.wakeups.into_iter().for_each(|(layer, need)| threads.wake(layer, need));
         let (generations, shootdowns) = (Generations::default(), ShootdownCounters::default());
