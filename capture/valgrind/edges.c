@@ -8,6 +8,7 @@
 
    SPDX-License-Identifier: GPL-2.0-or-later */
 
+#include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_mallocfree.h"
@@ -21,6 +22,9 @@
 /* Newer than Valgrind's headers. */
 #define FUTEX_LOCK_PI2 13
 #define NR_FUTEX_WAITV 449
+#define NR_FUTEX_WAKE 454
+#define NR_FUTEX_WAIT 455
+#define NR_FUTEX_REQUEUE 456
 #define ANY_BIT 0xffffffffu
 
 /* Where threads stand in futex calls and what they began with. Which wake a wait that returned 0 was woken by is found
@@ -227,6 +231,23 @@ void pl_edges_before_call(ThreadId tid, UInt number, const UWord* args)
       now++;
       begin_wait(tid, 0, 0, ANY_BIT);
       break;
+   case NR_FUTEX_WAIT:
+      now++;
+      begin_wait(tid, args[0], args[0], (UInt)args[2]);
+      break;
+   case NR_FUTEX_WAKE:
+      now++;
+      begin_wake(tid, args[0], (UInt)args[1], args[2]);
+      break;
+   case NR_FUTEX_REQUEUE: {
+      const PL_FutexWaiter* both = (const PL_FutexWaiter*)args[0];
+      now++;
+      if (VG_(am_is_valid_for_client)(args[0], 2 * sizeof *both, VKI_PROT_READ)) {
+         begin_wake(tid, both[0].address, ANY_BIT, args[2]);
+         move_waits(both[0].address, both[1].address);
+      }
+      break;
+   }
    case __NR_set_tid_address: thread(tid)->clears = args[0]; break;
    case __NR_clone:
       cleared_by_child = args[0] & VKI_CLONE_CHILD_CLEARTID ? args[3] : 0;
@@ -241,12 +262,22 @@ void pl_edges_before_call(ThreadId tid, UInt number, const UWord* args)
 
 void pl_edges_after_call(ThreadId tid, UInt number, const UWord* args, SysRes result)
 {
-   if (number != __NR_futex && number != NR_FUTEX_WAITV)
-      return;
-   now++;
-   if (number == NR_FUTEX_WAITV) {
+   switch (number) {
+   case __NR_futex: now++; break;
+   case NR_FUTEX_WAITV:
+      now++;
       end_wait_of_many(tid, args, result);
       return;
+   case NR_FUTEX_WAIT:
+      now++;
+      end_wait(tid, !sr_isError(result));
+      return;
+   case NR_FUTEX_WAKE:
+   case NR_FUTEX_REQUEUE:
+      now++;
+      end_wakes(tid, sr_isError(result) ? 0 : sr_Res(result));
+      return;
+   default: return;
    }
    switch ((UInt)args[1] & ~(UInt)(VKI_FUTEX_PRIVATE_FLAG | VKI_FUTEX_CLOCK_REALTIME)) {
    case VKI_FUTEX_WAIT:

@@ -73,6 +73,34 @@ void pl_futex_waitv_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* 
    *flags |= SfMayBlock;
 }
 
+/* The word, and the timeout. */
+void pl_futex_wait_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                          UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)status;
+   reads(arguments->arg1, sizeof(Int));
+   reads(arguments->arg5, sizeof(struct vki_timespec));
+   *flags |= SfMayBlock;
+}
+
+/* Two futexes; the word of the first is compared. */
+void pl_futex_requeue_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                             UWord* flags)
+{
+   const PL_FutexWaiter* both = (const PL_FutexWaiter*)arguments->arg1;
+
+   (void)tid;
+   (void)layout;
+   (void)status;
+   (void)flags;
+   if (!VG_(am_is_valid_for_client)(arguments->arg1, 2 * sizeof *both, VKI_PROT_READ))
+      return;
+   reads(arguments->arg1, 2 * sizeof *both);
+   reads(both[0].address, sizeof(Int));
+}
+
 /* What it returns is as of io_getevents, whose function does the rest. */
 void pl_io_pgetevents_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
                              UWord* flags)

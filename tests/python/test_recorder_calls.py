@@ -57,6 +57,37 @@ int main(void) {
 }
 """
 
+WAITS_AND_MOVES = r"""
+#include <pthread.h>
+#include <stdint.h>
+static uint32_t word, other;
+enum { FLAGS = 2 | 128 /* 32 bits, private */ };
+static long wait_for(uint32_t *word, long value, struct timespec *until) {
+    return syscall(455 /* futex_wait */, word, value, 0xffffffffL, (long)FLAGS, until, 1L);
+}
+static long wake(uint32_t *word) { return syscall(454 /* futex_wake */, word, 0xffffffffL, 1L, (long)FLAGS); }
+static void *waits(void *unused) { return (void *)wait_for(&word, 0, 0); }
+int main(void) {
+    pthread_t thread;
+    void *result;
+    struct timespec past = {0, 1};
+    struct { uint64_t value, address; uint32_t flags, reserved; } both[] =
+        {{0, (uint64_t)&word, FLAGS, 0}, {0, (uint64_t)&other, FLAGS, 0}};
+    if (wake(&word) < 0) { puts("no such call"); return 0; }
+    for (int moved = 0; moved < 2; moved++) {
+        pthread_create(&thread, 0, waits, 0);
+        if (moved)
+            while (syscall(456 /* futex_requeue */, both, 0L, 0L, 1L) == 0) usleep(1000);
+        while (wake(moved ? &other : &word) == 0) usleep(1000);
+        pthread_join(thread, &result);
+        printf("%ld ", (long)result);
+    }
+    printf("%ld %d", wait_for(&word, 1, 0), errno == EAGAIN);
+    printf(" %ld %d", wait_for(&word, 0, &past), errno == ETIMEDOUT);
+    printf(" %ld %d\n", syscall(456, 8L, 0L, 0L, 1L), errno == EFAULT);
+}
+"""
+
 READS_ASYNCHRONOUSLY = r"""
 #include <linux/aio_abi.h>
 #include <stdint.h>
@@ -122,6 +153,7 @@ int main(void) {
         pytest.param(ADVISES, [], id="process_madvise"),
         pytest.param(POLLS, [], id="epoll_pwait2"),
         pytest.param(WAITS_FOR_MANY, ["-pthread"], id="futex_waitv"),
+        pytest.param(WAITS_AND_MOVES, ["-pthread"], id="futex_wait, futex_wake and futex_requeue"),
         pytest.param(READS_ASYNCHRONOUSLY, [], id="io_pgetevents"),
         pytest.param(MAPS_AGAIN, [], id="mremap of a length of 0"),
         pytest.param(REMAPS, [], id="remap_file_pages"),
@@ -156,6 +188,18 @@ def test_a_wait_for_several_futexes_has_an_edge(pagelab: Pagelab, tmp_path: Path
         (0, 1),
         (1, 0),
     }
+
+
+def test_waits_on_the_newer_futex_calls_have_edges(pagelab: Pagelab, tmp_path: Path) -> None:
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, WAITS_AND_MOVES, "-pthread"))
+    if recorded.stdout.startswith("no such call"):
+        pytest.skip("this kernel has no futex_wait")
+    woken, wakes = _events(tmp_path, "woken"), _events(tmp_path, "wake")
+    by_thread = dict(zip(wakes["argument"], wakes["thread"], strict=True))
+    of_waits = [(by_thread[number], thread) for number, thread in woken.select("argument", "thread").rows()]
+    # Each of the two threads by its creation, and by the call that ends its wait.
+    assert [waker for waker, thread in of_waits if thread == 1] == [0, 0]
+    assert [waker for waker, thread in of_waits if thread == 2] == [0, 0]
 
 
 def test_advice_by_process_madvise_is_an_event(pagelab: Pagelab, tmp_path: Path) -> None:
