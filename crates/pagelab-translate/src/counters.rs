@@ -314,6 +314,15 @@ pub struct FrameTagCounters {
     pub grant_cycles: Cycles,
 }
 
+/// Counters of references to tables in virtual memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PinnedCounters {
+    /// References that the TLBs were asked for.
+    pub translations: u64,
+    /// Those that no TLB held.
+    pub misses: u64,
+}
+
 /// Counters of exits of guests with shadow page tables, and their cycles including the references of the hypervisor's
 /// work.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,9 @@
 //! The hardware of the machine: the TLBs and translation units of each core, MMU caches and data caches.
 
 use crate::config::HardwareConfig;
-use crate::counters::{SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters};
+use crate::counters::{
+    PinnedCounters, SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters,
+};
 use crate::tag_checks::TagChecks;
 use crate::tlb::Tlb;
 use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
@@ -76,6 +78,10 @@ pub struct Hardware {
     pub segments: bool,
     /// Counters of direct segments.
     pub segment: SegmentCounters,
+    /// Whether the page tables of any layer are in virtual memory.
+    pub virtual_tables: bool,
+    /// Counters of these references.
+    pub pinned: PinnedCounters,
     /// The layer with a speculative table for its guests, if there is one.
     pub speculative: Option<LayerId>,
     /// Counters of speculation.
@@ -157,6 +163,8 @@ impl Hardware {
             shadow: ShadowCounters::default(),
             segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
             segment: SegmentCounters::default(),
+            virtual_tables: config.system.layers.iter().any(|layer| layer.page_table.is_in_virtual_memory()),
+            pinned: PinnedCounters::default(),
             speculative: config.system.layers.iter().position(|l| l.speculative_table.is_some()).map(LayerId::from),
             speculation: SpeculationCounters::default(),
             tag_checks: TagChecks::new(config.system, cores, seed)?,

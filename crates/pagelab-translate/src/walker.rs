@@ -220,6 +220,7 @@ impl Hardware {
         let layer = &layers[space.layer];
         let (host, address_space) = (layer.host, &layer.spaces[space.index]);
         let asid = address_space.asid;
+        let pinned = if self.virtual_tables { address_space.table.pinned() } else { None };
         let mut list = WalkList::new();
         address_space.table.walk_by_hardware(&layer.memory.contents, va, &mut list);
         let spared = self.mmu_caches.cache(core, space.layer).look_up(asid, va, &list);
@@ -234,7 +235,11 @@ impl Hardware {
             let mut spent = Cycles::ZERO;
             let before = if r.step == step { Cycles::ZERO } else { step_cycles };
             self.caches.set_time(begun + total + before);
-            leaf_entry = match self.on_machine(layers, core, host, r.addr, &mut spent) {
+            let on_machine = match pinned {
+                None => self.on_machine(layers, core, host, r.addr, &mut spent),
+                Some(pinned) => self.through_direct_map(layers, core, (space.layer, pinned), r.addr, &mut spent),
+            };
+            leaf_entry = match on_machine {
                 Ok(entry) => entry,
                 Err(faulted) => {
                     *cycles += total + step_cycles + spent;
@@ -324,7 +329,7 @@ impl Hardware {
 
     /// Machine address of a read of a layer's physical address.
     #[inline(always)]
-    fn on_machine(
+    pub(crate) fn on_machine(
         &mut self,
         layers: &mut [Layer],
         core: usize,

@@ -16,6 +16,7 @@ mod hashed_segments;
 mod hashed_sizes;
 mod mmu_caches;
 mod nested_walks;
+mod pinned_tables;
 mod prefetch;
 mod slices;
 mod victim_tlb;

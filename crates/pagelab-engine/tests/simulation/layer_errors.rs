@@ -104,6 +104,13 @@ fn impossible_hashed_tables() {
         ("hashed-open", set("full_groups", "evict"), "page_table.full_groups", &["hashed-open", "no groups"]),
         ("hashed-open", set("collisions", "kernel"), "page_table.collisions", &["hashed-open", "no chains"]),
         ("hashed-power", set("sizes", ORDER), "page_table.sizes.order", &["hashed-power", "other sizes than 4K"]),
+        ("hashed-power", set("pinned", "{}"), "page_table.pinned", &["hashed-power", "real addresses", "remove"]),
+        (
+            "hashed-open",
+            set("pinned.entry_bytes", "12KiB"),
+            "page_table.pinned.entry_bytes",
+            &["12KiB", "4KiB to 4GiB"],
+        ),
         ("hashed-open", set("segments", "{}"), "page_table.segments", &["hashed-open", "no segments"]),
         (
             "hashed-power-segments",

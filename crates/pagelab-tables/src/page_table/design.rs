@@ -80,6 +80,11 @@ pub trait Design: Sized {
         Ok(())
     }
 
+    /// Whether the tables are in the kernel's virtual memory ([`Self::pinned`]).
+    fn is_in_virtual_memory(_: &Self::Parameters) -> bool {
+        false
+    }
+
     /// Order of the largest block that a table needs.
     fn largest_block(_: &Self::Parameters) -> u32 {
         0
@@ -125,6 +130,12 @@ pub trait Design: Sized {
     /// room.
     fn uncover(&mut self, _: &mut PhysMem, va: VirtAddr) -> Result<(), NoRoom> {
         unreachable!("hardware finds the page at {va:?}")
+    }
+
+    /// How references to the table are translated, if it is in the kernel's virtual memory.
+    #[inline]
+    fn pinned(&self) -> Option<PinnedTable> {
+        None
     }
 
     /// Prefetches on the host what [`hint`](Self::hint) will read to find the leaf entry. Changes nothing.
@@ -416,6 +427,15 @@ pub enum UpperEntries {
     OfSomePages,
     /// References that are not upper-level entries.
     Unfit,
+}
+
+/// A table in the kernel's virtual memory, at the addresses of the direct map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinnedTable {
+    /// End of the physical memory of the table that fixed TLB entries translate.
+    pub fixed_end: PhysAddr,
+    /// Cycles of a handler when the TLBs do not hold a part of the rest.
+    pub miss_cycles: Cycles,
 }
 
 /// Why no table could be created for a space.

@@ -3,9 +3,9 @@
 use arrayvec::ArrayVec;
 
 use super::{
-    Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PteFlags,
-    Removed, ScanStep, SetAside, Shared, TableBlock, TableFrames, TableScan, TableWork, UpperEntries, WalkList, Ways,
-    Word,
+    Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PinnedTable,
+    PteFlags, Removed, ScanStep, SetAside, Shared, TableBlock, TableFrames, TableScan, TableWork, UpperEntries,
+    WalkList, Ways, Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -64,6 +64,11 @@ impl PageTableConfig {
         each_config!(self, parameters => Table::optional_block(parameters))
     }
 
+    /// See [`Design::is_in_virtual_memory`].
+    pub fn is_in_virtual_memory(&self) -> bool {
+        each_config!(self, parameters => Table::is_in_virtual_memory(parameters))
+    }
+
     /// The page sizes that it maps.
     pub fn page_sizes(&self) -> &'static [PageSize] {
         each_config!(self, parameters => Table::page_sizes(parameters).sizes)
@@ -117,6 +122,12 @@ impl PageTable {
     /// See [`Design::uncover`].
     pub fn uncover(&mut self, mem: &mut PhysMem, va: VirtAddr) -> Result<(), NoRoom> {
         each_table!(self, table => table.uncover(mem, va))
+    }
+
+    /// See [`Design::pinned`].
+    #[inline]
+    pub fn pinned(&self) -> Option<PinnedTable> {
+        each_table!(self, table => table.pinned())
     }
 
     /// See [`Design::hint_way`].

@@ -400,6 +400,14 @@ pub const SYSTEMS: &[System] = &[
         "hashed-chained-software",
         &["system.layers.native.page_table.table_bytes=64KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"],
     ),
+    ("hashed-chained", &["system.layers.native.page_table.pinned={}", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    (
+        "nested-hashed-compact-cold",
+        &[
+            "system.layers.guest.page_table.pinned={}",
+            r#"system.layers.host.page_table.pinned={"entries":1,"entry_bytes":"1MiB","miss_cycles":50}"#,
+        ],
+    ),
     ("hashed-chained-thp", &["system.layers.native.page_table.table_bytes=1MiB", SWAP, STORAGE]),
     ("elastic-cuckoo-thp", &["system.layers.native.page_table.way_entries=64", SWAP, "kernel.cgroup_limit_bytes=8MiB"]),
     ("nested-hashed-compact-thp-cold", &["system.layers.guest.page_table.exits_per_scan=2"]),

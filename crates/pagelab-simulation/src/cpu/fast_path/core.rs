@@ -136,6 +136,8 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             speculation: _,
             check: _,
             check_failure: _,
+            virtual_tables: _,
+            pinned: _,
         } = &mut simulation.hw;
         let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[cpu.core];
         let walker = W::from_parts(WalkerParts {

@@ -59,8 +59,8 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         host: _,
         host_mode,
         backing: _,
-        // Decides the walker: whether it remembers ways.
-        page_table: _,
+        // Decides the walker: whether it remembers ways. Those of the loop know no tables in virtual memory.
+        page_table,
         mmu_cache: _,
         // Only matters in page faults.
         page_size: _,
@@ -85,7 +85,8 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         frame_tags,
     } = layer;
     let is_paged = direct_segment_bytes.is_none() && speculative_table.is_none() && frame_tags.is_none();
-    matches!(host_mode, HostMode::Nested) && is_paged
+    let is_physical = !page_table.is_in_virtual_memory();
+    matches!(host_mode, HostMode::Nested) && is_paged && is_physical
 }
 
 fn engine_is_eligible(engine: &EngineConfig) -> bool {

@@ -20,7 +20,8 @@
 //! `search_lines`, lines (63, our own choice: at the paper's load factors, longer searches practically never happen);
 //! `exits_per_scan`, processes (64, estimated: the paper says "lazily"); `collisions`, for the chained design (the
 //! walker follows chains; on Itanium the kernel does); `full_groups`, for the power design (`error`); `sizes` (4 KiB
-//! alone); `segments`, for the power design (none; [`segments`]).
+//! alone); `segments`, for the power design (none; [`segments`]); `pinned`, for the
+//! others (none, the table has physical addresses).
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
 //! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. The paper's tables
@@ -50,8 +51,8 @@ use arrayvec::ArrayVec;
 use super::entry::{decode, encode};
 use super::page_index::SizedIndex;
 use super::{
-    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableFrames, TableWork,
-    UpperEntries, WalkList, WalkRef,
+    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PinnedTable, PteFlags, Removed, TableFrames,
+    TableWork, UpperEntries, WalkList, WalkRef,
 };
 use geometry::{Counter, Geometry, Key, VA_BITS, line_of};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
@@ -112,6 +113,7 @@ pub struct Hashed<K> {
     record: Option<Geometry>,
     /// The space's segment table.
     segments: Option<SegmentTable>,
+    pinned: Option<PinnedTable>,
     asid: u16,
     pages: SizedIndex,
     kind: PhantomData<K>,
@@ -133,7 +135,7 @@ impl<K: Kind> Hashed<K> {
         asid: u16,
     ) -> Self {
         let pages = SizedIndex::default();
-        Self { parts, serial, heads_only, record, segments: None, asid, pages, kind: PhantomData }
+        Self { parts, serial, heads_only, record, segments: None, pinned: None, asid, pages, kind: PhantomData }
     }
 
     /// Number of slots of this space.
@@ -343,6 +345,10 @@ impl<K: Kind> Design for Hashed<K> {
         if parameters.segments.is_some() { UpperEntries::Segments } else { UpperEntries::Unfit }
     }
 
+    fn is_in_virtual_memory(parameters: &HashedConfig) -> bool {
+        parameters.pinned.is_some()
+    }
+
     fn largest_block(parameters: &HashedConfig) -> u32 {
         parameters.segments.as_ref().map_or(0, SegmentsConfig::table_order)
     }
@@ -408,6 +414,11 @@ impl<K: Kind> Design for Hashed<K> {
         }
         chained::exchange(mem, lines[0], lines[1]);
         Ok(())
+    }
+
+    #[inline]
+    fn pinned(&self) -> Option<PinnedTable> {
+        self.pinned
     }
 
     /// Prefetches on the host the slots at which the searches for the page begin.

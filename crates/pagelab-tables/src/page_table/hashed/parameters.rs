@@ -4,8 +4,8 @@ use pagelab_trace::quantity::{Bytes, format_bytes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::page_table::{Context, SizeProbes, SizeTables, SizesConfig};
-use pagelab_base::addr::{FRAME_BYTES, PageSize};
+use crate::page_table::{Context, PinnedTable, SizeProbes, SizeTables, SizesConfig};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, PhysAddr};
 use pagelab_base::error::EngineError;
 
 /// The hashed designs.
@@ -145,6 +145,46 @@ impl SegmentsConfig {
     }
 }
 
+/// A table in the kernel's virtual addresses, whose memory stays where it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PinnedConfig {
+    /// Number of fixed TLB entries that translate the first part of the table without a look-up.
+    pub entries: u32,
+    /// Bytes that each of these entries translates: a power of two from 4 KiB to 4 GiB (Itanium's page sizes).
+    pub entry_bytes: Bytes,
+    /// Cycles of a handler when the TLBs do not hold the rest (Itanium raises a fault). Default: 0, a walker reads the
+    /// direct map's table itself.
+    pub miss_cycles: u32,
+}
+
+impl Default for PinnedConfig {
+    fn default() -> Self {
+        Self { entries: 0, entry_bytes: Bytes(256 << 20), miss_cycles: 0 }
+    }
+}
+
+impl PinnedConfig {
+    /// The translation of tables that begin at this address.
+    pub fn of_tables(&self, base: PhysAddr) -> PinnedTable {
+        let fixed_bytes = self.entry_bytes.0.saturating_mul(self.entries.into());
+        PinnedTable { fixed_end: PhysAddr(base.0.saturating_add(fixed_bytes)), miss_cycles: self.miss_cycles.into() }
+    }
+
+    fn validate(&self, kind: HashedKind, context: &Context) -> Result<(), EngineError> {
+        if kind == HashedKind::Power {
+            let what = format!("the table of {} has real addresses; remove the key", context.design);
+            return context.refuse("page_table.pinned", what);
+        }
+        let bytes = self.entry_bytes.0;
+        if !bytes.is_power_of_two() || !(FRAME_BYTES..=4 << 30).contains(&bytes) {
+            let what = format!("{} is not possible; allowed are powers of two from 4KiB to 4GiB", format_bytes(bytes));
+            return context.refuse("page_table.pinned.entry_bytes", what);
+        }
+        Ok(())
+    }
+}
+
 /// Parameters of a hashed page table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -186,6 +226,10 @@ pub struct HashedConfig {
     /// the walker knows.
     #[serde(default)]
     pub segments: Option<SegmentsConfig>,
+    /// Puts the table in virtual memory, so that a walk's references to it need a translation. Default: none; the table
+    /// has physical addresses.
+    #[serde(default)]
+    pub pinned: Option<PinnedConfig>,
 }
 
 /// The largest possible `search_lines`; a walk stores a reference for each line.
@@ -258,6 +302,9 @@ impl HashedConfig {
             }
             None => {}
         }
+        if let Some(pinned) = &self.pinned {
+            pinned.validate(kind, context)?;
+        }
         if kind != HashedKind::Chained && self.collisions != Collisions::Walker {
             let what = format!("{} has no chains; remove the key", context.design);
             return context.refuse("page_table.collisions", what);
@@ -283,6 +330,7 @@ impl HashedConfig {
             full_groups: FullGroups::Error,
             sizes: SizesConfig::default(),
             segments: None,
+            pinned: None,
         };
         let (usual, all) = kind.clusters();
         let mut samples = vec![small.clone()];
@@ -304,6 +352,10 @@ impl HashedConfig {
         if kind == HashedKind::Chained {
             let few_heads = Some(Bytes(256 << 10));
             samples.push(Self { collisions: Collisions::Kernel, table_bytes: few_heads, ..small.clone() });
+        }
+        if kind == HashedKind::Open {
+            let pinned = PinnedConfig { entries: 1, entry_bytes: Bytes(1 << 20), miss_cycles: 30 };
+            samples.push(Self { pinned: Some(pinned), ..small.clone() });
         }
         if kind != HashedKind::Power {
             use PageSize::{Size1G, Size2M, Size4K};

@@ -8,7 +8,7 @@ use super::geometry::{CHAINED_SLOT_BYTES, Counter, Geometry};
 use super::parameters::{Collisions, FullGroups, HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, PartOfSize, chained, open, power};
-use crate::page_table::{Boot, ScanStep, SetAside, Shared, SizeTables, TableScan};
+use crate::page_table::{Boot, PinnedTable, ScanStep, SetAside, Shared, SizeTables, TableScan};
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -37,6 +37,7 @@ pub struct SharedTable {
     /// The kernel's record of entries that were evicted from full groups. Its stale slots count among the table's.
     record: Option<Geometry>,
     pub scans: ScanCounters,
+    pinned: Option<PinnedTable>,
     /// Segments whose base page size became smaller; `None` without segment tables.
     pub demoted: Option<u64>,
     exits_per_scan: usize,
@@ -54,17 +55,18 @@ impl SharedTable {
         record: Option<Geometry>,
     ) -> Self {
         Self {
-            tables,
             record,
             sizes: config.sizes_in_tables().with_tables().collect(),
             serial: config.sizes.are_probed_serially(),
             heads_only: config.collisions == Collisions::Kernel,
             scans: ScanCounters::default(),
+            pinned: config.pinned.as_ref().map(|pinned| pinned.of_tables(tables[0].base())),
             demoted: config.segments.as_ref().map(|_| 0),
             exits_per_scan: config.exits_per_scan as usize,
             next: 0,
             free: Vec::new(),
             ended: Vec::new(),
+            tables,
         }
     }
 
@@ -104,7 +106,9 @@ impl SharedTable {
 
     fn space<K: Kind>(&self, asid: u16) -> Hashed<K> {
         let part = |&(size, table): &(PageSize, usize)| PartOfSize { size, geometry: self.tables[table], slots: 0 };
-        Hashed::new(self.sizes.iter().map(part).collect(), (self.serial, self.heads_only), self.record, asid)
+        let parts = self.sizes.iter().map(part).collect();
+        let space = Hashed::new(parts, (self.serial, self.heads_only), self.record, asid);
+        Hashed { pinned: self.pinned, ..space }
     }
 
     fn take_tag(&mut self) -> Option<u16> {

@@ -28,6 +28,7 @@ fn config(cluster: Option<u32>, table_bytes: u64) -> HashedConfig {
         full_groups: FullGroups::Error,
         sizes: SizesConfig::default(),
         segments: None,
+        pinned: None,
     }
 }
 
