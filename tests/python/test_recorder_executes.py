@@ -57,7 +57,9 @@ int main(int n, char **names) {
     symlink("ring", "ring");
     int folder = open(".", O_RDONLY), closing = open(".", O_RDONLY | O_CLOEXEC);
     run(folder, closing);
-    return system("rm -r /tmp/executes-*") != 0;
+    char remove[60];
+    sprintf(remove, "rm -r %s", folder_name);
+    return system(remove) != 0;
 }
 """
 
