@@ -99,8 +99,8 @@ def test_width_and_interval_are_judged_row_by_row() -> None:
     assert _figure_10(lambda *_: (100.0, 5.0))["the hit rate rises with the width of the tables (here)"]
 
 
-def _functions(per_second: Callable[[int], int], beyond: bool = True) -> dict[str, bool | None]:
-    runs = [run for run in mfoe_variants.runs() if run.arrivals and (beyond or not run.beyond)]
+def _functions(per_second: Callable[[int], int]) -> dict[str, bool | None]:
+    runs = [run for run in mfoe_variants.runs() if run.arrivals]
     assert all(len(run.arrivals) == 10 and "memory_limit=128MiB" in run.arrivals[0] for run in runs)
     made = [
         _made(run, {"fault.minor.count": per_second(int(run.label.split()[0])), "elapsed_cycles": 3_300_000_000})
@@ -113,8 +113,6 @@ def test_a_drop_beyond_capacity_is_one_of_the_last_rate() -> None:
     assert list(_functions(lambda rate: 1000 * (400 - abs(rate - 100))).values()) == [True, True]
     assert list(_functions(lambda rate: 1000 * min(rate, 300 - rate // 2)).values()) == [False, True]
     assert list(_functions(lambda rate: 1000 * rate).values()) == [False, False]
-    # Four times the load is not in the shipped results.
-    assert list(_functions(lambda rate: 1000 * rate, beyond=False).values()) == [False]
 
 
 def test_more_estimates_have_names() -> None:
