@@ -22,7 +22,7 @@ fn sweep(system: &str, pinned: &str) -> Statistics {
 }
 
 fn table(stats: &Statistics, what: &str) -> u64 {
-    stats.values[&format!("walk.table.{what}")]
+    stats.values[&format!("pinned_table.{what}")]
 }
 
 #[test]

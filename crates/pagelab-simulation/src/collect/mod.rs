@@ -158,9 +158,9 @@ impl Statistics {
         }
         if hw.virtual_tables {
             let text = "References of walks to page tables in virtual memory that the TLBs were asked for";
-            self.count("walk.table.translations", hw.pinned.translations, text);
+            self.count("pinned_table.translations", hw.pinned.translations, text);
             let text = "Those that no TLB held, after which the direct map was walked; its references are in walk.refs";
-            self.count("walk.table.misses", hw.pinned.misses, text);
+            self.count("pinned_table.misses", hw.pinned.misses, text);
         }
         if hw.speculative.is_some() {
             self.speculation(&hw.speculation);

@@ -7,7 +7,7 @@
 //! Source: Yaniv and Tsafrir, SIGMETRICS 2016, 4.1 (Itanium's table is in virtual memory that the operating system
 //! pins); Intel Itanium Architecture Software Developer's Manual, vol. 2, 4.1 (translation registers, VHPT).
 //! Parameters: `page_table.pinned` of the hashed designs.
-//! Stats: `walk.table.*`.
+//! Stats: `pinned_table.*`.
 //! Deviations: Itanium's walker raises a fault when the TLBs do not hold a part of its table; here a walk of the direct
 //! map follows, with `miss_cycles` for a handler.
 
