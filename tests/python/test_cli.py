@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -508,3 +509,13 @@ def test_options_that_need_another_are_in_a_group_of_it() -> None:
     by_word = {name.split()[-1]: command for name, command in _commands().items()}
     for word, options in groups._BY_COMMAND.items():
         assert options.keys() <= {option.name for option in by_word[word].params}, word
+
+
+def test_a_workload_without_memory_for_its_arrays_says_so(pagelab: Pagelab) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, limits[1]))
+    try:
+        done = pagelab("run", "-s", "radix", "hash-table:records=1000,buckets=4G,operations=10")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert_fails(done, 2, "no memory for the buckets of 15625000KiB", "take fewer records or buckets")

@@ -1,6 +1,6 @@
 //! A random graph in compressed sparse rows.
 
-use super::kronecker::Kronecker;
+use super::{kronecker::Kronecker, memory::reserve};
 use crate::TraceError;
 use crate::rng::{Rng, scale};
 
@@ -102,13 +102,8 @@ impl AnyGraph {
 /// # Errors
 /// If there is not enough memory.
 pub(super) fn allocate<T: Clone + Default>(len: u64) -> Result<Vec<T>, TraceError> {
-    let mut array = Vec::new();
-    let reserved = usize::try_from(len).ok().and_then(|len| array.try_reserve_exact(len).ok().map(|()| len));
-    let len = reserved.ok_or_else(|| {
-        let bytes = crate::quantity::format_bytes(len.saturating_mul(size_of::<T>() as u64));
-        TraceError::usage(format!("no memory for a graph's array of {bytes}; take fewer vertices or a lower degree"))
-    })?;
-    array.resize(len, T::default());
+    let mut array = reserve(len, "a graph's array", "fewer vertices or a lower degree")?;
+    array.resize(len as usize, T::default());
     Ok(array)
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{
     Workload,
     layout::{Layout, Site},
+    memory::reserve,
     popularity::THETA,
     spec::{ALIGN, GAP, Kind, Parameter, Preset, SEED, THREADS, Values},
     store::{LOAD, Store, plan, touch},
@@ -130,10 +131,12 @@ fn store(values: &Values) -> Result<(Layout, Requests, HashTable), TraceError> {
     let mut layout = Layout::new(values);
     let buckets_base = layout.map(0, buckets * POINTER_BYTES)?;
     let items_base = layout.map(0, items.div_ceil(items_per_slab) * SLAB_BYTES)?;
+    let mut heads = reserve(buckets, "the buckets", "fewer records or buckets")?;
+    heads.resize(buckets as usize, NONE);
     let site = |number, bytes: u64| Site::new(number, bytes as u16, values.gap());
     let mut table = HashTable {
-        heads: vec![NONE; buckets as usize],
-        older: Vec::with_capacity(items as usize),
+        heads,
+        older: reserve(items, "the items' chains", "fewer records")?,
         inserted: HashMap::new(),
         loaded: requests.loaded() as u32,
         salt: mix(values.seed() ^ requests.loaded()),

@@ -5,7 +5,7 @@
 //! workload is one process: it maps a code page, its arrays and its files, starts its threads, makes its accesses and
 //! exits. All except `bfs`, `pagerank` and `cc` compute addresses without holding the arrays, so a footprint of 32 GiB
 //! costs nothing. Those three hold a graph, or with `graph=kronecker` a few words per vertex; `btree` and `lsm` hold
-//! the keys of written records, `hash-table` 12 bytes per record.
+//! the keys of written records, `hash-table` 4 bytes per bucket and per record.
 //!
 //! Every access has the program counter of its site in the code (all within the one code page) and counts as `gap`
 //! instructions. The stream contains data accesses only, no instruction fetches.
@@ -38,6 +38,7 @@ mod layout;
 mod lsm;
 mod mapped_read;
 mod matmul;
+mod memory;
 mod pagerank;
 mod permutation;
 mod popularity;
