@@ -23,6 +23,7 @@
 #include "instrument.h"
 #include "limits.h"
 #include "process.h"
+#include "signals.h"
 
 static Bool on_option(const HChar* argument)
 {
@@ -43,6 +44,7 @@ static Bool on_option(const HChar* argument)
    }
    if (VG_STR_CLO(argument, "--key", pl_key_text) || VG_STR_CLO(argument, "--argv0", pl_argv0)
        || VG_STR_CLO(argument, "--descriptors", pl_descriptors_text)
+       || VG_STR_CLO(argument, "--ignored-signals", pl_ignored_signals)
        || VG_(strncmp)(argument, "--memory=", 9) == 0 /* has been read before the image was loaded */
        || VG_BINT_CLO(argument, "--door", pl_door, 0, 0x7fffffff)
        || VG_BINT_CLO(argument, "--filters", pl_inherited_filters, 0, 0x7fffffff))
@@ -59,6 +61,7 @@ static void print_usage(void)
    VG_(printf)("    --follow=N                of the first program's children, follow one in N [1]\n");
    VG_(printf)("    --follow-from=K           begin with the child of this number, from 0 on [0]\n");
    VG_(printf)("    --stacks=yes|no           tell calls, returns and allocations [no]\n");
+   VG_(printf)("    --ignored-signals=MASK    hexadecimal; what the first program inherits of the C library's signals [0]\n");
    VG_(printf)("    --recorder=PID            parent of the first program\n");
    VG_(printf)("    --door=FD --filters=FD --key=N --argv0=TEXT --descriptors=SOFT:HARD --memory=TEXT    what a program leaves to the one that it executes\n");
 }

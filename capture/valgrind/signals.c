@@ -14,6 +14,7 @@
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
+#include "pub_tool_libcbase.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
 
@@ -28,16 +29,22 @@ extern SysRes VG_(do_sys_sigprocmask)(ThreadId tid, Int how, vki_sigset_t* set, 
 #define SIGNAL_CANCEL 32
 #define SIGNAL_SETXID 33
 
+/* As a number of 64 bits: bit N - 1 is signal N. */
+const HChar* pl_ignored_signals = NULL;
+
 /* The program inherits which signals are ignored. Python, which runs the recorder, ignores the first of these for
-   itself, and posix_spawn, which the recorder starts Valgrind with, ignores the others in the new process. */
+   itself. posix_spawn, which the recorder starts Valgrind with, ignores the others in the new process; whether they were
+   ignored before, the recorder knows. */
 void pl_signals_begin(void)
 {
    static const Int signals[] = {VKI_SIGXFSZ, SIGNAL_CANCEL, SIGNAL_SETXID};
+   ULong ignored = pl_ignored_signals != NULL ? VG_(strtoull16)(pl_ignored_signals, NULL) : 0;
    vki_sigaction_toK_t action = {.ksa_handler = VKI_SIG_DFL};
    UInt i;
 
    for (i = 0; i < sizeof signals / sizeof signals[0]; i++)
-      VG_(do_sys_sigaction)(signals[i], &action, NULL);
+      if (!(ignored >> (signals[i] - 1) & 1))
+         VG_(do_sys_sigaction)(signals[i], &action, NULL);
 }
 
 extern void VG_(synth_fault_mapping)(ThreadId tid, Addr address);

@@ -13,6 +13,9 @@
 
 #include "pub_tool_basics.h"
 
+/* Option: the signals that the program inherits as ignored, as hexadecimal digits. */
+extern const HChar* pl_ignored_signals;
+
 /* Before the recording's first program runs. */
 extern void pl_signals_begin(void);
 /* A signal is about to be delivered to the thread. */

@@ -1,9 +1,10 @@
 """What a program learns of its own signals and limits: from its handlers, and from files below /proc."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Pagelab, needs_recorder
+from conftest import COMMAND, Pagelab, needs_recorder
 from test_recorder_limits import LIMITS
 from test_recorder_natively import natively
 from test_recorder_programs import compiled, losses
@@ -140,6 +141,35 @@ def test_a_program_learns_of_itself_what_it_learns_natively(
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
     assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
     assert losses(pagelab) == []
+
+
+IGNORES = r"""
+/* Without arguments it prints its ignored signals. Otherwise it ignores those before "--" and executes what follows. */
+int main(int n, char **names) {
+    char text[4096];
+    if (n == 1) {
+        text[read(open("/proc/self/status", O_RDONLY), text, sizeof text - 1)] = 0;
+        return write(1, strstr(text, "SigIgn"), 25) != 25;
+    }
+    struct { void *handler; unsigned long flags, restorer, mask; } ignored = {SIG_IGN};
+    for (names++; strcmp(*names, "--"); names++) syscall(SYS_rt_sigaction, atoi(*names), &ignored, 0, 8);
+    execv(names[1], names + 1);
+    return 1;
+}
+"""
+
+
+@pytest.mark.parametrize("method", [[], ["--single-step"]], ids=["valgrind", "single-step"])
+@pytest.mark.parametrize("signals", [[], ["10", "40"], ["32"], ["20", "32", "33"]], ids=" ".join)
+def test_a_program_inherits_which_signals_are_ignored(tmp_path: Path, signals: list[str], method: list[str]) -> None:
+    """32 and 33 are the C library's own: posix_spawn() ignores them in the new process where they have a handler."""
+    program = compiled(tmp_path, IGNORES, "-static")
+    ignoring = [program, *signals, "--"]
+    native = subprocess.run([*ignoring, program], capture_output=True, text=True, check=True).stdout
+    assert native.endswith(f"{sum(1 << int(number) - 1 for number in signals):016x}\n")
+    record = ["record", "-q", *method, "-o", tmp_path / "t.trace", "--", program]
+    recorded = subprocess.run([*ignoring, *COMMAND, *record], capture_output=True, text=True, timeout=120, check=False)
+    assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
 
 
 STEPS = r"""

@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    pagelab_trace::record::note_ignored_signals();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     faults::register(module)?;

@@ -22,6 +22,7 @@
 //! | `frames` | frames of signal handlers |
 //! | `process` | a traced process |
 //! | `tracer` | the loop that steps all threads |
+//! | `inherited` | signals that a program inherits as ignored |
 //! | `self_check` | whether single steps work on this machine |
 #![deny(unsafe_code)]
 
@@ -32,6 +33,7 @@ mod dependencies;
 mod edges;
 mod extended;
 mod frames;
+mod inherited;
 mod instruction;
 mod losses;
 mod memory;
@@ -55,6 +57,7 @@ use std::thread::JoinHandle;
 
 use libc::pid_t;
 
+pub use inherited::{ignored_signals, inherited_ignored_signals, note_ignored_signals};
 use losses::Losses;
 use tracer::{OPTIONS, Tracer};
 

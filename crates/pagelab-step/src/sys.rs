@@ -12,6 +12,8 @@ use std::ptr;
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
 
+use crate::inherited::{SIGNALS_OF_THE_C_LIBRARY, inherited_ignored_signals};
+
 /// Register set of `PTRACE_GETREGSET` with all extended state (`NT_X86_XSTATE`).
 const NT_X86_XSTATE: c_uint = 0x202;
 /// Byte offsets of R11 and RAX in `struct user`.
@@ -174,6 +176,7 @@ pub fn fork_to_execute(
 ) -> io::Result<pid_t> {
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     let (go, failure) = (go.as_raw_fd(), failure.as_raw_fd());
+    let ignored = inherited_ignored_signals();
     // SAFETY: between fork and execve the child calls functions only that may be called then: it allocates nothing and
     // takes no lock.
     unsafe {
@@ -184,8 +187,14 @@ pub fn fork_to_execute(
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
-        // Python ignores this signal, and executed programs inherit that.
+        // Python ignores these signals, and executed programs inherit that.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+        // The C library's function refuses its own signals.
+        for number in SIGNALS_OF_THE_C_LIBRARY.into_iter().filter(|number| ignored >> (number - 1) & 1 == 1) {
+            let action: [usize; 4] = [libc::SIG_IGN, 0, 0, 0];
+            libc::syscall(libc::SYS_rt_sigaction, number, action.as_ptr(), 0, size_of::<u64>());
+        }
         let mut byte = 0_u8;
         while libc::read(go, (&raw mut byte).cast::<c_void>(), 1) < 0 {}
         libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());

@@ -80,6 +80,7 @@ pub use bounds::Bound;
 pub use engine_call::ENGINE_CALLS;
 pub use follow::Follow;
 pub use live::{LiveSource, LiveWriter, live};
+pub use pagelab_step::note_ignored_signals;
 pub use running::Method;
 pub use session::{MAX_THREADS_DEFAULT, PATIENCE_DEFAULT, RecordProgress, RecordSummary, Recording};
 pub use stretches::{StretchRequest, Stretches};

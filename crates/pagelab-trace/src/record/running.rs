@@ -75,6 +75,7 @@ impl Running {
             .arg(option("--log-file=", scratch.join(log::NAME).as_os_str()))
             .arg(option("--socket=", socket.as_os_str()))
             .arg(format!("--max-threads={}", recording.max_threads))
+            .arg(format!("--ignored-signals={:x}", pagelab_step::inherited_ignored_signals()))
             .arg(format!("--stacks={}", if recording.call_stacks { "yes" } else { "no" }))
             .args(recording.follow.iter().flat_map(|follow| follow.options()))
             .args(&recording.command)

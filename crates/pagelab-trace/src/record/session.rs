@@ -468,10 +468,7 @@ impl Signals {
 
 /// Whether this process ignores the signal.
 fn is_ignored(number: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
-    mask >> (number - 1) & 1 == 1
+    pagelab_step::ignored_signals() >> (number - 1) & 1 == 1
 }
 
 impl Drop for Signals {

@@ -22,7 +22,7 @@ const LIBRARY_FOLDERS: [&str; 3] = ["lib/x86_64-linux-gnu/valgrind", "lib64/valg
 const RUN_TIME_FOLDERS: [&str; 4] =
     ["libexec/valgrind", "lib/x86_64-linux-gnu/valgrind", "lib64/valgrind", "lib/valgrind"];
 
-const COMPILE: [&str; 13] = [
+const COMPILE: [&str; 14] = [
     "-m64",
     "-O2",
     "-fno-stack-protector",
@@ -31,6 +31,7 @@ const COMPILE: [&str; 13] = [
     "-fno-pie",
     "-no-pie",
     "-w",
+    "-Werror=implicit-function-declaration",
     "-DVGA_amd64=1",
     "-DVGO_linux=1",
     "-DVGP_amd64_linux=1",
