@@ -33,8 +33,8 @@ extern SysRes VG_(do_sys_sigprocmask)(ThreadId tid, Int how, vki_sigset_t* set, 
 const HChar* pl_ignored_signals = NULL;
 
 /* The program inherits which signals are ignored. Python, which runs the recorder, ignores the first of these for
-   itself. posix_spawn, which the recorder starts Valgrind with, ignores the others in the new process; whether they were
-   ignored before, the recorder knows. */
+   itself. posix_spawn, which starts Valgrind, ignores the others in the new process; the recorder knows whether they
+   were ignored before. */
 void pl_signals_begin(void)
 {
    static const Int signals[] = {VKI_SIGXFSZ, SIGNAL_CANCEL, SIGNAL_SETXID};

@@ -164,10 +164,10 @@ int main(int n, char **names) {
 def test_a_program_inherits_which_signals_are_ignored(tmp_path: Path, signals: list[str], method: list[str]) -> None:
     """32 and 33 are the C library's own: posix_spawn() ignores them in the new process where they have a handler."""
     program = compiled(tmp_path, IGNORES, "-static")
-    ignoring = [program, *signals, "--"]
+    ignoring: list[str | Path] = [program, *signals, "--"]
     native = subprocess.run([*ignoring, program], capture_output=True, text=True, check=True).stdout
     assert native.endswith(f"{sum(1 << int(number) - 1 for number in signals):016x}\n")
-    record = ["record", "-q", *method, "-o", tmp_path / "t.trace", "--", program]
+    record: list[str | Path] = ["record", "-q", *method, "-o", tmp_path / "t.trace", "--", program]
     recorded = subprocess.run([*ignoring, *COMMAND, *record], capture_output=True, text=True, timeout=120, check=False)
     assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
 
