@@ -51,6 +51,29 @@ fn a_segment_is_mapped_sent_and_made_again() {
     assert_eq!(stats.values["fault.minor.count"], without.values["fault.minor.count"]);
 }
 
+/// The host keeps about 1 MiB besides a segment of 640 MiB, whose pages need 320 tables of 4 KiB and more.
+#[test]
+fn a_guest_is_not_migrated_without_memory_for_the_tables_of_its_segment() {
+    let machine = [
+        "machine.memory_bytes=653MiB",
+        "system.layers.guest.memory_bytes=640MiB",
+        "system.layers.host.direct_segment_bytes=640MiB",
+    ];
+    let run = |start_cycles: u64| {
+        let parameters = format!(r#""start_cycles":{start_cycles},"page_cycles":0,"rounds":5,"stop_pages":0"#);
+        migrate("nested-vmm-direct-cold", &machine, &parameters, stores(2000, 100))
+    };
+    let (stats, without) = (run(1_000_000), run(100_000_000_000));
+    let count = |name: &str| stats.values[&format!("migration.{name}")];
+    assert_eq!((count("guests"), count("refused"), count("rounds"), count("copied")), (0, 1, 0, 0));
+    // Each table that there was memory for maps 512 pages. All entries are removed, and the segment stays.
+    assert!((1..640 << 8).contains(&count("mapped")), "{}", count("mapped"));
+    assert_eq!((count("mapped") % 512, count("removed")), (0, count("mapped")));
+    for name in ["fault.nested.count", "fault.minor.count", "walk.refs"] {
+        assert_eq!(stats.values[name], without.values[name], "{name}");
+    }
+}
+
 #[test]
 fn a_single_round_stops_the_guest_for_all_its_pages() {
     let parameters = r#""start_cycles":1000000,"page_cycles":0,"rounds":1,"stop_pages":0"#;

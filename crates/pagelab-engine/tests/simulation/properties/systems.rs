@@ -42,6 +42,12 @@ const SMU: &[&str] = &[
     "kernel.storage.errors_per_million=50000",
 ];
 
+const MIGRATION: &str = r#"kernel.threads.migration={"start_cycles":20000,"page_cycles":0,"rounds":6,"stop_pages":0}"#;
+
+/// Begins when much of the program's memory has been touched.
+const LATE_MIGRATION: &str =
+    r#"kernel.threads.migration={"start_cycles":2000000,"page_cycles":0,"rounds":4,"stop_pages":4}"#;
+
 pub const SYSTEMS: &[System] = &[
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
     (
@@ -216,6 +222,42 @@ pub const SYSTEMS: &[System] = &[
             r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":1}"#,
         ],
     ),
+    // Guests that migrate: with a segment, of which a part of their memory is paged, or with pages alone.
+    (
+        "nested-vmm-direct-cold",
+        &["system.layers.guest.memory_bytes=256MiB", "system.layers.host.direct_segment_bytes=2MiB", MIGRATION],
+    ),
+    (
+        "nested-vmm-direct-cold",
+        &[
+            "system.layers.guest.memory_bytes=256MiB",
+            "system.layers.host.direct_segment_bytes=3MiB",
+            r#"system.layers.host.page_table={"kind":"hashed-compact","table_bytes":"16MiB"}"#,
+            "system.layers.host.mmu_cache=none",
+            LATE_MIGRATION,
+        ],
+    ),
+    (
+        "nested-dual-direct-cold",
+        &[
+            "system.layers.guest.memory_bytes=256MiB",
+            "system.layers.guest.direct_segment_bytes=300KiB",
+            "system.layers.host.direct_segment_bytes=10MiB",
+            MIGRATION,
+        ],
+    ),
+    (
+        "nested-vmm-direct-cold",
+        &[
+            "system.layers.guest.memory_bytes=256MiB",
+            "system.layers.host.direct_segment_bytes=6MiB",
+            "system.layers.host.page_size=2M",
+            KHUGEPAGED,
+            MIGRATION,
+        ],
+    ),
+    ("nested-radix-2m-cold", &["system.layers.guest.memory_bytes=256MiB", LATE_MIGRATION]),
+    ("nested-radix-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", LATE_MIGRATION]),
     (
         "nested-radix-speculative-cold",
         &[r#"system.layers.host.speculative_table={"table_bytes":"64KiB","flush_cycles":20}"#],
