@@ -155,6 +155,22 @@ application.main()
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "pagelab: error: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    "arguments", [["run", SMALL], ["record", "--help"], ["trace", "info", "--help"], ["list", "systems"], ["--version"]]
+)
+def test_a_command_loads_what_it_needs(tmp_path: Path, arguments: list[str]) -> None:
+    """Each of these takes as long as a short run."""
+    program = f"""
+import atexit, runpy, sys
+dear = {{"altair", "email", "numpy", "pagelab.call_stacks", "pagelab.faults.recorder", "polars", "pydantic"}}
+atexit.register(lambda: print(sorted(dear & set(sys.modules)), file=sys.stderr))
+sys.argv = ["pagelab", *{arguments}]
+runpy.run_module("pagelab", run_name="__main__")
+"""
+    process = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr.splitlines()[-1]) == (0, "[]")
+
+
 def test_the_package_is_loaded_when_it_is_used() -> None:
     program = "import sys, pagelab; print(sorted(name for name in sys.modules if name.startswith('pagelab')))"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -1,12 +1,11 @@
 """Base of all commands."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperOption
-from typer.models import CommandFunctionType
+from typer.models import CommandFunctionType, TyperPath
 
 from pagelab import UsageError
 from pagelab.cli.groups import group_of
@@ -42,14 +41,13 @@ class App(typer.Typer):
 def _ensure_values(option: TyperOption, values: object) -> None:
     """Refuses a value that is the next option: `-o -- CMD` would write to a folder named `--`."""
     for value in values if isinstance(values, list | tuple) else [values]:
-        if not isinstance(value, str | Path):
+        if not isinstance(value, str):
             continue
-        text = str(value)
-        if text == "-" and isinstance(value, Path):
+        if value == "-" and isinstance(option.type, TyperPath):
             raise UsageError(f"{option.opts[0]} takes the name of a file or folder, not `-`")
-        if text.startswith("-") and text != "-":
+        if value.startswith("-") and value != "-":
             raise UsageError(
-                f"{option.opts[0]} takes a value, and `{text}` follows: write {option.opts[0]} {_value_name(option)}"
+                f"{option.opts[0]} takes a value, and `{value}` follows: write {option.opts[0]} {_value_name(option)}"
             )
 
 

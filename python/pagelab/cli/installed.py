@@ -4,8 +4,6 @@ A package offers its command as an entry point of the group `pagelab.commands`: 
 commands of its own.
 """
 
-from importlib.metadata import entry_points
-
 import typer
 
 from pagelab import UsageError
@@ -20,6 +18,9 @@ _TAKES_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "he
 
 def add(app: App, name: str) -> None:
     """Adds the command of that name; without its package, a command that says what to install."""
+    # It imports a part of the standard library that other commands do without.
+    from importlib.metadata import entry_points
+
     extra = EXTRAS[name]
     entry_point = next(iter(entry_points(group=GROUP, name=name)), None)
     if entry_point is None:

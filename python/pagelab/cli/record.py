@@ -18,7 +18,6 @@ from pagelab.capture.stretches import Stretches
 from pagelab.cli.recording_cost import cost, estimate
 from pagelab.cli.stretches import Follow, Skip, StartAt, StartOnSignal, StopAt, Windows, stretches_of
 from pagelab.cli.terminal import Quiet, Report, progress_bars, warn
-from pagelab.faults.recorder import record_faults
 from pagelab.output import MISSING_FOLDERS, ensure_ending
 from pagelab.quantities import count
 
@@ -180,6 +179,8 @@ def end_as_recorded(program: Program) -> None:
 
 def _record_faults(trace: Path, program: list[str], *, quiet: bool) -> int:
     """Records faults and says what came of it, on standard error. The answer is the program's exit status."""
+    from pagelab.faults.recorder import record_faults
+
     report = None if quiet else partial(print, file=sys.stderr)
     with ExitStack() as stack:
         # Until the program starts, Ctrl-C ends us.

@@ -21,11 +21,10 @@ from pagelab.cli.stretches import (
     StartOnSignal,
     StopAt,
     Windows,
-    intervals,
     stretches_of,
 )
 from pagelab.cli.terminal import Quiet, output_width, print_table, progress_bars, warn
-from pagelab.comparison.functions import name_functions
+from pagelab.cli.window_intervals import intervals
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 from pagelab.quantities import count
 from pagelab.replay.simulation import Settings
@@ -218,6 +217,9 @@ def command(
                 **common,
             )
     if profile and (destination or json == "-"):
+        # What names functions takes longer to import than many a run.
+        from pagelab.comparison.functions import name_functions
+
         # The programs' files may have changed when somebody reads it.
         results = name_functions(results)
     if destination:

@@ -294,10 +294,12 @@ class Results:
 
     def spread(self) -> "Table | None":
         """The spread of headline figures between orders of the threads, as a `rich` table; none for one order."""
+        several = [(result.label, result.orders) for result in self.systems if result.orders]
+        if not several:
+            return None
         from pagelab.results.spread import spread_table
 
-        several = [(result.label, result.orders) for result in self.systems if result.orders]
-        return spread_table(several) if several else None
+        return spread_table(several)
 
     @property
     def is_one_order(self) -> bool:
