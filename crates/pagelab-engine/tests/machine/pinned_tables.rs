@@ -52,6 +52,27 @@ fn fixed_entries_translate_the_part_of_the_table_that_they_reach() {
     assert!((0.3..0.7).contains(&share), "{share}");
 }
 
+/// Pages of 2 MiB, whose walks read the slot of a small page first. The table of 2 MiB pages has 256 KiB, which the
+/// fixed entries reach, and that of small ones 128 MiB.
+#[test]
+fn each_page_sizes_own_table_has_fixed_entries() {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, PAGES << 21);
+    for _ in 0..PASSES {
+        (0..PAGES).for_each(|page| script.load(0, BASE + (page << 21)));
+    }
+    let pinned = r#"system.layers.native.page_table.pinned={"entries":128,"entry_bytes":"4KiB"}"#;
+    let order = r#"system.layers.native.page_table.sizes.order=["4K","2M"]"#;
+    let no_tlbs = [r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":1,"ways":1}]"#, "machine.tlb.l2=[]"];
+    let (_, stats) = checked("hashed-open-2m", &[pinned, order, no_tlbs[0], no_tlbs[1]], script);
+    let walks = PASSES * PAGES;
+    assert_eq!(stats.values["walk.count"], walks);
+    // A small page's slot needs a walk of the direct map, and that of the large page nothing.
+    assert_eq!(stats.values["walk.refs"], (2 + DIRECT_MAP_REFS) * walks);
+    let all = walks + stats.values["walk.aborted.count"];
+    assert_eq!((table(&stats, "translations"), table(&stats, "misses")), (all, all));
+}
+
 #[test]
 fn tlbs_hold_the_large_pages_of_the_table_beside_those_of_programs() {
     let set = ["system.layers.native.page_table.pinned={}"];

@@ -432,10 +432,19 @@ pub enum UpperEntries {
 /// A table in the kernel's virtual memory, at the addresses of the direct map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinnedTable {
-    /// End of the physical memory of the table that fixed TLB entries translate.
-    pub fixed_end: PhysAddr,
+    /// The physical memory that fixed TLB entries translate, of the table of each page size: its first address, and
+    /// the first one behind it.
+    pub fixed: [(PhysAddr, PhysAddr); PageSize::ALL.len()],
     /// Cycles of a handler when the TLBs do not hold a part of the rest.
     pub miss_cycles: Cycles,
+}
+
+impl PinnedTable {
+    /// Whether a fixed TLB entry translates an address of a table.
+    #[inline]
+    pub fn is_fixed(&self, addr: PhysAddr) -> bool {
+        self.fixed.iter().any(|&(start, end)| (start..end).contains(&addr))
+    }
 }
 
 /// Why no table could be created for a space.

@@ -1,9 +1,9 @@
 //! Hashed page tables in the kernel's virtual memory: a walk's references to them need a translation themselves.
 //!
 //! Models: the kernel keeps the table in memory that is pinned, at addresses of its direct map. Fixed TLB entries
-//! translate the first part of the table, without a look-up. For the rest the core's data TLBs are asked, in which
-//! these pages compete with those of programs. A miss walks the direct map's table, whose addresses are physical, and
-//! fills the TLBs.
+//! translate the first part of the table, and of the table of each page size that has one of its own, without a look-
+//! up. For the rest the core's data TLBs are asked, in which these pages compete with those of programs. A miss walks
+//! the direct map's table, whose addresses are physical, and fills the TLBs.
 //! Source: Yaniv and Tsafrir, SIGMETRICS 2016, 4.1 (Itanium's table is in virtual memory that the operating system
 //! pins); Intel Itanium Architecture Software Developer's Manual, vol. 2, 4.1 (translation registers, VHPT).
 //! Parameters: `page_table.pinned` of the hashed designs.
@@ -31,7 +31,7 @@ impl Hardware {
         addr: PhysAddr,
         cycles: &mut Cycles,
     ) -> Result<MachineAddr, Faulted> {
-        if addr < pinned.fixed_end {
+        if pinned.is_fixed(addr) {
             let host = layers[layer].host;
             return self.on_machine(layers, core, host, addr, cycles);
         }

@@ -149,7 +149,8 @@ impl SegmentsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PinnedConfig {
-    /// Number of fixed TLB entries that translate the first part of the table without a look-up.
+    /// Number of fixed TLB entries that translate the first part of the table without a look-up. Each page size's table
+    /// has as many, if it has one of its own.
     pub entries: u32,
     /// Bytes that each of these entries translates: a power of two from 4 KiB to 4 GiB (Itanium's page sizes).
     pub entry_bytes: Bytes,
@@ -165,10 +166,14 @@ impl Default for PinnedConfig {
 }
 
 impl PinnedConfig {
-    /// The translation of tables that begin at this address.
-    pub fn of_tables(&self, base: PhysAddr) -> PinnedTable {
+    /// How references to tables from a first address up to a last one are translated.
+    pub fn pin(&self, tables: impl Iterator<Item = (PhysAddr, PhysAddr)>) -> PinnedTable {
         let fixed_bytes = self.entry_bytes.0.saturating_mul(self.entries.into());
-        PinnedTable { fixed_end: PhysAddr(base.0.saturating_add(fixed_bytes)), miss_cycles: self.miss_cycles.into() }
+        let mut fixed = [(PhysAddr(0), PhysAddr(0)); PageSize::ALL.len()];
+        for (fixed, (start, end)) in fixed.iter_mut().zip(tables) {
+            *fixed = (start, end.min(PhysAddr(start.0.saturating_add(fixed_bytes))));
+        }
+        PinnedTable { fixed, miss_cycles: self.miss_cycles.into() }
     }
 
     fn validate(&self, kind: HashedKind, context: &Context) -> Result<(), EngineError> {

@@ -60,7 +60,9 @@ impl SharedTable {
             serial: config.sizes.are_probed_serially(),
             heads_only: config.collisions == Collisions::Kernel,
             scans: ScanCounters::default(),
-            pinned: config.pinned.as_ref().map(|pinned| pinned.of_tables(tables[0].base())),
+            pinned: config.pinned.as_ref().map(|pinned| {
+                pinned.pin(tables.iter().map(|table| (table.base(), PhysAddr(table.end() * FRAME_BYTES))))
+            }),
             demoted: config.segments.as_ref().map(|_| 0),
             exits_per_scan: config.exits_per_scan as usize,
             next: 0,
