@@ -1,4 +1,4 @@
-//! Numbers that identify the CPUs, layers and address spaces of a simulation.
+//! Numbers that identify the CPUs, cores, layers and address spaces of a simulation.
 //!
 //! Each kind has a type of its own, so that a CPU's number cannot be used as a core's. Lists with one element per CPU
 //! (or layer, …) are indexed by it.
@@ -12,15 +12,30 @@ macro_rules! id {
         pub struct $name(pub $inner);
 
         impl $name {
+            /// The first one.
+            pub const FIRST: Self = Self(0);
+
             /// Index into a list with one element per identifier.
             #[inline(always)]
             pub fn index(self) -> usize {
                 self.0 as usize
             }
 
+            /// The plain number, as configurations, statistics and simulated memory hold it.
+            #[inline(always)]
+            pub fn number(self) -> $inner {
+                self.0
+            }
+
             /// The identifiers of a run that has `count` of them.
             pub fn all(count: usize) -> impl Iterator<Item = Self> + use<> {
                 (0..count).map(Self::from)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
             }
         }
 
@@ -68,6 +83,16 @@ macro_rules! id {
 id! {
     /// A CPU (a hardware thread): its index among those that a run uses.
     CpuId(u32)
+}
+
+id! {
+    /// A core, which one or more CPUs share: its index among those that a run uses.
+    CoreId(usize)
+}
+
+id! {
+    /// A core of the machine, in use or not: its number there.
+    MachineCore(u32)
 }
 
 id! {

@@ -7,6 +7,7 @@ use pagelab_engine::base::cycles::Cycles;
 use std::{hint::black_box, time::Instant};
 
 use pagelab_engine::base::addr::LineAddr;
+use pagelab_engine::base::ids::CoreId;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
     CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, SliceHash,
@@ -82,7 +83,9 @@ impl Bench {
     fn stream(&self, name: &str, caches: &mut Hierarchy, write: bool) {
         let lines = (256_u64 << 20) / 64;
         self.rate(name, lines, || {
-            (0..lines).map(|line| u64::from(caches.access(0, LineAddr(line), write, Requester::Data).cycles)).sum()
+            (0..lines)
+                .map(|line| u64::from(caches.access(CoreId::FIRST, LineAddr(line), write, Requester::Data).cycles))
+                .sum()
         });
     }
 
@@ -92,9 +95,9 @@ impl Bench {
             let mut cycles = 0;
             for (i, &line) in lines.iter().enumerate() {
                 if hinted {
-                    caches.hint(0, lines[(i + LOOK_AHEAD).min(lines.len() - 1)]);
+                    caches.hint(CoreId::FIRST, lines[(i + LOOK_AHEAD).min(lines.len() - 1)]);
                 }
-                cycles += u64::from(caches.access(0, line, false, Requester::Data).cycles);
+                cycles += u64::from(caches.access(CoreId::FIRST, line, false, Requester::Data).cycles);
             }
             cycles
         });
@@ -113,11 +116,13 @@ fn main() {
 
     let one = &mut caches(1, Inclusion::Inclusive);
     bench.rate("L1 hit, same line", 1 << 24, || {
-        (0..1_u64 << 24).map(|_| u64::from(one.access(0, LineAddr(black_box(5)), false, Requester::Data).cycles)).sum()
+        (0..1_u64 << 24)
+            .map(|_| u64::from(one.access(CoreId::FIRST, LineAddr(black_box(5)), false, Requester::Data).cycles))
+            .sum()
     });
     bench.rate("L1 hit, 8-byte stride over 16 KiB", 1 << 24, || {
         let word = |i: u64| LineAddr((i & 2047) >> 3);
-        (0..1_u64 << 24).map(|i| u64::from(one.access(0, word(i), false, Requester::Data).cycles)).sum()
+        (0..1_u64 << 24).map(|i| u64::from(one.access(CoreId::FIRST, word(i), false, Requester::Data).cycles)).sum()
     });
     bench.given("L1 hit, random over 32 KiB", one, &random(32 << 10), false);
     bench.given("L2 hit, random over 480 KiB", one, &random(480 << 10), false);
@@ -128,7 +133,10 @@ fn main() {
     bench.given("random over 8 GiB, inclusive", one, &eight_gib, false);
     bench.given("random over 8 GiB, inclusive, hinted", one, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, inclusive", 1 << 14, || {
-        (0..1 << 14).map(|page| one.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum::<Cycles>().0
+        (0..1 << 14)
+            .map(|page| one.zero_lines(CoreId::FIRST, LineAddr(page << 6), 64, Requester::Kernel))
+            .sum::<Cycles>()
+            .0
     });
 
     let small = &mut Hierarchy::new(&client(), 1, 1).expect("the configuration is valid");
@@ -137,7 +145,10 @@ fn main() {
     bench.stream("write stream over 256 MiB, client", small, true);
     bench.given("random over 8 GiB, client, hinted", small, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, client", 1 << 14, || {
-        (0..1 << 14).map(|page| small.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum::<Cycles>().0
+        (0..1 << 14)
+            .map(|page| small.zero_lines(CoreId::FIRST, LineAddr(page << 6), 64, Requester::Kernel))
+            .sum::<Cycles>()
+            .0
     });
 
     let loose = &mut caches(1, Inclusion::NonInclusive);
@@ -145,14 +156,17 @@ fn main() {
     bench.stream("write stream over 256 MiB, non-inclusive", loose, true);
     bench.given("random over 8 GiB, non-inclusive, hinted", loose, &eight_gib, true);
     bench.rate("zero a page of 64 new lines, non-inclusive", 1 << 14, || {
-        (0..1 << 14).map(|page| loose.zero_lines(0, LineAddr(page << 6), 64, Requester::Kernel)).sum::<Cycles>().0
+        (0..1 << 14)
+            .map(|page| loose.zero_lines(CoreId::FIRST, LineAddr(page << 6), 64, Requester::Kernel))
+            .sum::<Cycles>()
+            .0
     });
 
     let four = &mut caches(4, Inclusion::Inclusive);
     bench.stream("read stream over 256 MiB, 4 cores, inclusive", four, false);
     bench.given("random over 8 GiB, 4 cores, hinted", four, &eight_gib, true);
     bench.rate("ping-pong of writes, 4 cores", 1 << 22, || {
-        (0..1 << 22).map(|i| u64::from(four.access(i & 3, LineAddr(7), true, Requester::Data).cycles)).sum()
+        (0..1 << 22).map(|i| u64::from(four.access(CoreId(i & 3), LineAddr(7), true, Requester::Data).cycles)).sum()
     });
     for policy in [ReplacementPolicy::TreePlru, ReplacementPolicy::Random, ReplacementPolicy::Srrip] {
         let caches =

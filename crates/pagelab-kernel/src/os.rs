@@ -21,7 +21,7 @@ use crate::translation_cache::TranslationCaches;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, LayerId, MachineCore, SpaceId};
 use pagelab_base::io::Lba;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::device::Clock;
@@ -53,7 +53,7 @@ pub struct Os {
     /// Layers that host no other, on which processes run.
     tops: Vec<LayerId>,
     /// By simulated CPU, the number of its core on the machine.
-    pub cores: Vec<u32>,
+    pub cores: Vec<MachineCore>,
 }
 
 impl Os {

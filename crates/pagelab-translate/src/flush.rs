@@ -1,6 +1,6 @@
 //! Invalidating translations when address spaces change or end.
 
-use pagelab_base::ids::LayerId;
+use pagelab_base::ids::{CoreId, LayerId};
 use pagelab_kernel::invalidation::Invalidation;
 use pagelab_tables::mmu_cache::Asid;
 
@@ -8,7 +8,7 @@ use crate::hardware::Hardware;
 
 impl Hardware {
     /// Drops all translations of a space from a core.
-    pub fn flush_space(&mut self, core: usize, layer: LayerId, asid: Asid) {
+    pub fn flush_space(&mut self, core: CoreId, layer: LayerId, asid: Asid) {
         self.flush_own(core, layer, asid);
         if self.mmu_caches.are_common() {
             self.mmu_caches.cache(core, layer).flush(asid);
@@ -17,7 +17,7 @@ impl Hardware {
 
     /// Drops the translations of a space that a core holds for itself, before the core reuses the space's PCID. An MMU
     /// cache shared by all cores keeps its entries: it does not rely on a core's PCIDs to tell address spaces apart.
-    pub fn flush_own(&mut self, core: usize, layer: LayerId, asid: Asid) {
+    pub fn flush_own(&mut self, core: CoreId, layer: LayerId, asid: Asid) {
         self.units[core].flush_units(asid);
         if !self.mmu_caches.are_common() {
             self.mmu_caches.cache(core, layer).flush(asid);
@@ -25,7 +25,7 @@ impl Hardware {
     }
 
     /// Drops the translations of a space that have changed from a core.
-    pub fn drop_translations(&mut self, core: usize, layer: LayerId, asid: Asid, what: &Invalidation) {
+    pub fn drop_translations(&mut self, core: CoreId, layer: LayerId, asid: Asid, what: &Invalidation) {
         if what.full {
             return self.flush_space(core, layer, asid);
         }

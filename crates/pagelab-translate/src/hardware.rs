@@ -10,7 +10,7 @@ use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
 use pagelab_base::addr::{LINE_BYTES, MachineAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::LayerId;
+use pagelab_base::ids::{CoreId, LayerId, MachineCore};
 use pagelab_base::page_fault::Intent;
 use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
@@ -116,10 +116,10 @@ impl Hardware {
     }
 
     /// Builds the hardware for those cores of the machine that have these numbers.
-    pub fn new(config: &HardwareConfig<'_>, core_numbers: &[usize]) -> Result<Self, EngineError> {
+    pub fn new(config: &HardwareConfig<'_>, core_numbers: &[MachineCore]) -> Result<Self, EngineError> {
         let (machine, cores) = (config.machine, core_numbers.len());
         let seed = config.seed;
-        let unit = |core: usize| {
+        let unit = |core: CoreId| {
             let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
             let tlb = &machine.tlb;
             let nested = tlb
@@ -151,7 +151,7 @@ impl Hardware {
             caches.perturb(rng, PERTURBATION_NS * machine.frequency_mhz / 1000);
         }
         Ok(Self {
-            units: (0..cores).map(unit).collect::<Result<_, EngineError>>()?,
+            units: CoreId::all(cores).map(unit).collect::<Result<_, EngineError>>()?,
             mmu_caches: MmuCaches::new(&machine.mmu_cache, &mmu_caches(config), (machine.cores, cores), seed)?,
             caches,
             walks: WalkCounters::new(config.system.layers.len()),
@@ -178,7 +178,7 @@ impl Hardware {
     #[inline]
     pub fn system_ref(
         &mut self,
-        core: usize,
+        core: CoreId,
         addr: MachineAddr,
         write: bool,
         locked: bool,
@@ -197,7 +197,7 @@ impl Hardware {
     }
 
     /// Reads `bytes` (whole lines) of machine memory, line by line.
-    pub fn load(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
+    pub fn load(&mut self, core: CoreId, addr: MachineAddr, bytes: u64) -> Cycles {
         if self.kernel_refs {
             self.caches.load_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
         } else {
@@ -206,7 +206,7 @@ impl Hardware {
     }
 
     /// Zeroes `bytes` (whole lines) of machine memory.
-    pub fn zero(&mut self, core: usize, addr: MachineAddr, bytes: u64) -> Cycles {
+    pub fn zero(&mut self, core: CoreId, addr: MachineAddr, bytes: u64) -> Cycles {
         if self.kernel_refs {
             self.caches.zero_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
         } else {

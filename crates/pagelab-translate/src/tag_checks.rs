@@ -5,7 +5,7 @@ use pagelab_base::addr::FRAME_SHIFT;
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::LayerId;
+use pagelab_base::ids::{CoreId, LayerId};
 use pagelab_base::rng::Rng;
 use pagelab_kernel::config::{SystemConfig, TagCheck};
 
@@ -32,13 +32,13 @@ impl TagChecks {
         let Some(at) = system.layers.iter().position(|layer| layer.frame_tags.is_some()) else { return Ok(None) };
         let Some(tags) = system.layers[at].frame_tags else { return Ok(None) };
         let key = format!("system.layers.{}.frame_tags.cache_entries", system.layers[at].name);
-        let cache = |core: usize| {
+        let cache = |core: CoreId| {
             let rng = Rng::new(seed, &format!("core {core} frame tags"));
             array(&key, tags.cache_entries, tags.cache_ways, AssocPolicy::Lru, &rng)
         };
         Ok(Some(Self {
             machine: at.into(),
-            caches: (0..cores).map(cache).collect::<Result<_, EngineError>>()?,
+            caches: CoreId::all(cores).map(cache).collect::<Result<_, EngineError>>()?,
             latency: tags.latency_cycles.into(),
             waited: tags.check == TagCheck::Waited,
             grant_frames: tags.grant_bytes.0 >> FRAME_SHIFT,

@@ -12,7 +12,7 @@ use crate::scheme::segment::through_segments;
 use crate::translation_unit::{Entry, FillSource, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
@@ -26,7 +26,7 @@ pub struct TranslationRequest {
     /// The hardware thread that makes the access.
     pub cpu: CpuId,
     /// Index of its core among the cores in use.
-    pub core: usize,
+    pub core: CoreId,
     /// The address space.
     pub space: SpaceId,
     /// The virtual address.
@@ -152,7 +152,7 @@ impl Hardware {
     pub fn walk_to_machine(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         space: SpaceId,
         va: VirtAddr,
         intent: Intent,
@@ -182,7 +182,7 @@ impl Hardware {
     fn large_page_of_guest(
         &mut self,
         layers: &[Layer],
-        core: usize,
+        core: CoreId,
         space: SpaceId,
         va: VirtAddr,
         store: bool,
@@ -206,7 +206,7 @@ impl Hardware {
     fn walk(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         space: SpaceId,
         va: VirtAddr,
         intent: Intent,
@@ -293,7 +293,7 @@ impl Hardware {
     pub(crate) fn mark(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         space: SpaceId,
         va: VirtAddr,
         mut mapping: Mapping,
@@ -312,7 +312,7 @@ impl Hardware {
 
     /// Inserts a page that a fault engine has mapped in a core's TLBs, as its walker does. Skips a guest's page: the
     /// walk that follows also asks the host.
-    pub fn fill(&mut self, layers: &[Layer], core: usize, fault: &PageFault, mapping: &Mapping) {
+    pub fn fill(&mut self, layers: &[Layer], core: CoreId, fault: &PageFault, mapping: &Mapping) {
         let &PageFault { space, va, intent, .. } = fault;
         let layer = &layers[space.layer];
         if layer.host.is_some() {
@@ -332,7 +332,7 @@ impl Hardware {
     pub(crate) fn on_machine(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         host: Option<SpaceId>,
         addr: PhysAddr,
         cycles: &mut Cycles,
@@ -351,7 +351,7 @@ impl Hardware {
     fn through_host(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         host: SpaceId,
         addr: PhysAddr,
         store: bool,
@@ -386,7 +386,7 @@ impl Hardware {
     pub fn physical(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         layer: LayerId,
         addr: PhysAddr,
         store: bool,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::config::{Assembly, assemble};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::CoreId;
 use pagelab_hardware::cache::{Hierarchy, HitLevel, Requester};
 
 const LABEL_SHIFT: u32 = 48;
@@ -47,7 +48,7 @@ pub fn replay(machine: Option<&str>, references: impl Iterator<Item = u64>) -> R
         if reference & EMPTY_FIRST != 0 {
             caches.clone_from(&empty);
         }
-        let outcome = caches.access(0, LineAddr(line), reference & WRITE != 0, Requester::Kernel);
+        let outcome = caches.access(CoreId::FIRST, LineAddr(line), reference & WRITE != 0, Requester::Kernel);
         let counts = &mut found[usize::from((reference >> LABEL_SHIFT) as u8)];
         counts.waited += u64::from(outcome.cycles - caches.l1_latency());
         match outcome.served {

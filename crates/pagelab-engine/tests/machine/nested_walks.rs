@@ -3,7 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_engine::base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::page_table::PteFlags;
@@ -159,7 +159,8 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
     };
     let before = count(simulation);
     for &intent in intents {
-        let wanted = TranslationRequest { cpu: CpuId(0), core: 0, space: wanted.0, va: wanted.1, intent, origin };
+        let wanted =
+            TranslationRequest { cpu: CpuId(0), core: CoreId::FIRST, space: wanted.0, va: wanted.1, intent, origin };
         let found = simulation
             .hw
             .translate(&mut simulation.kernels.os.layers, &wanted, &mut Cycles::default())

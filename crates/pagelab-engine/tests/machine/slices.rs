@@ -1,6 +1,7 @@
 //! Slices of the last-level cache: lines that collide in one cache are spread over slices by a hash.
 
 use pagelab_engine::base::addr::LineAddr;
+use pagelab_engine::base::ids::CoreId;
 use pagelab_engine::cache::{Hierarchy, HitLevel, Requester};
 use pagelab_engine::config::{Assembly, assemble};
 
@@ -14,7 +15,8 @@ fn caches(machine: &str, set: &[&str]) -> Hierarchy {
 /// Accesses served by memory in the last of three rounds over lines that are `apart` lines from each other.
 fn missed(mut caches: Hierarchy, apart: u64, lines: u64) -> usize {
     let mut round = || {
-        let served = (0..lines).map(|n| caches.access(0, LineAddr(n * apart), false, Requester::Data).served);
+        let served =
+            (0..lines).map(|n| caches.access(CoreId::FIRST, LineAddr(n * apart), false, Requester::Data).served);
         served.filter(|&served| served == HitLevel::Dram).count()
     };
     (round(), round(), round()).2

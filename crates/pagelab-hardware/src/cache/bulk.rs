@@ -6,11 +6,12 @@ use super::ways::AnyWays;
 use super::{Hierarchy, HitLevel, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CoreId;
 
 impl Hierarchy {
     /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns its
     /// cycles: the sum of the lines' latencies divided by `bulk_parallelism`.
-    pub fn zero_lines(&mut self, core: usize, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
+    pub fn zero_lines(&mut self, core: CoreId, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
         let mut found = [0_u64; 5];
         let upgrades_before = self.private[core].stats.upgrades;
         (self.code.write_lines)(self, core, first, lines, &mut found);
@@ -24,7 +25,7 @@ impl Hierarchy {
 
     /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns its cycles: the sum of the
     /// lines' latencies divided by `bulk_parallelism`.
-    pub fn load_lines(&mut self, core: usize, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
+    pub fn load_lines(&mut self, core: CoreId, first: LineAddr, lines: u64, requester: Requester) -> Cycles {
         let all = (first.0..first.0 + lines).map(LineAddr);
         let parallelism = self.bulk_parallelism.into();
         let sum = all.map(|line| {
@@ -36,7 +37,7 @@ impl Hierarchy {
     }
 
     #[inline(always)]
-    pub(super) fn write_lines<S: Shape>(&mut self, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    pub(super) fn write_lines<S: Shape>(&mut self, core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let served = if self.private[core].l1.access(line, true) {
                 HitLevel::L1
@@ -51,11 +52,11 @@ impl Hierarchy {
     pub fn dma_write(&mut self, first: LineAddr, lines: u64) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
             let in_l3 = self.l3.as_mut().and_then(|l3| l3.remove_line::<AnyWays>(line)).is_some();
-            self.note_loss::<Anything>(&[CacheLevel::L3], 0, line);
+            self.note_loss::<Anything>(&[CacheLevel::L3], CoreId::FIRST, line);
             let mut was_cached = in_l3;
             // A line that an inclusive L3 does not hold is in no cache.
             if in_l3 || !self.inclusive {
-                for core in 0..self.private.len() {
+                for core in CoreId::all(self.private.len()) {
                     was_cached |= self.private[core].remove::<Anything>(line).is_some();
                     self.note_loss::<Anything>(&[CacheLevel::L1, CacheLevel::L2], core, line);
                 }

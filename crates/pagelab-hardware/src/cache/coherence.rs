@@ -11,6 +11,7 @@ use super::shape::Shape;
 use super::ways::AnyWays;
 use super::{Hierarchy, Private};
 use pagelab_base::addr::LineAddr;
+use pagelab_base::ids::CoreId;
 
 /// How other cores hold a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,11 +50,11 @@ impl Private {
 impl Hierarchy {
     /// Step 4 and, with `write`, the upgrade: looks for the line in the other cores and changes or removes their copies
     /// as the read or write requires. Marks the core itself as present.
-    pub(super) fn snoop<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> RemoteCopies {
+    pub(super) fn snoop<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> RemoteCopies {
         let mut found = RemoteCopies::None;
         let mut holders = self.may_hold(core, line, write);
         while holders != 0 {
-            let number = holders.trailing_zeros() as usize;
+            let number = CoreId::from(holders.trailing_zeros() as usize);
             let other = &mut self.private[number];
             holders &= holders - 1;
             let Some(state) = (if write { other.remove::<S>(line) } else { other.state::<S>(line) }) else {
@@ -77,8 +78,8 @@ impl Hierarchy {
     }
 
     /// Bit mask of the other cores to search.
-    fn may_hold(&mut self, core: usize, line: LineAddr, write: bool) -> u64 {
-        let own = 1_u64 << core;
+    fn may_hold(&mut self, core: CoreId, line: LineAddr, write: bool) -> u64 {
+        let own = 1_u64 << core.index();
         if !self.inclusive {
             return (u64::MAX >> (64 - self.private.len())) & !own;
         }
@@ -93,14 +94,14 @@ impl Hierarchy {
     }
 
     /// A write to a line that is shared in the core's own caches.
-    pub(super) fn upgrade<S: Shape>(&mut self, core: usize, line: LineAddr) {
+    pub(super) fn upgrade<S: Shape>(&mut self, core: CoreId, line: LineAddr) {
         self.private[core].stats.upgrades += 1;
         let others = self.snoop::<S>(core, line, true);
         debug_assert!(others != RemoteCopies::Owned, "{line:?} is shared here and owned elsewhere");
     }
 
     /// Serves a write to a line in the L1, where the line can only be shared. Returns false if the L1 does not hold it.
-    pub(super) fn upgrade_in_l1<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
+    pub(super) fn upgrade_in_l1<S: Shape>(&mut self, core: CoreId, line: LineAddr) -> bool {
         let l1 = &mut self.private[core].l1;
         let at = l1.place::<S::L1>(line);
         let Some(way) = l1.find::<S::L1>(at) else { return false };

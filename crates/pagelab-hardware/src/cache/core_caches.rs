@@ -4,6 +4,7 @@ use super::exact::Tables;
 use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::Vectors;
+use pagelab_base::ids::CoreId;
 
 /// The caches of a core, of known or unknown shape.
 pub trait CoreCaches {
@@ -19,7 +20,7 @@ pub struct AnyCaches<'a> {
     /// The caches of all cores.
     pub all: &'a mut Hierarchy,
     /// Index of the core among those in use.
-    pub core: usize,
+    pub core: CoreId,
 }
 
 impl CoreCaches for AnyCaches<'_> {

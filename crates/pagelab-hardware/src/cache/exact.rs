@@ -17,6 +17,7 @@ use super::ways::{EMPTY, FixedShape, STATE_MASK, remove_way};
 use super::{CoreCacheStats, Hierarchy, HitLevel, RequestOutcome, Requester, SharedCacheStats};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{Vectors, prefetch};
+use pagelab_base::ids::CoreId;
 
 /// The shape: one core; ways and sets of L1, L2 and L3.
 pub(super) struct Exact<
@@ -40,7 +41,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     #[inline(always)]
     fn serve_miss(
         caches: &mut Hierarchy,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         write: bool,
         requester: Requester,
@@ -54,7 +55,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     }
 
     #[inline(always)]
-    fn write_lines(caches: &mut Hierarchy, _core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines(caches: &mut Hierarchy, _core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         let mut tables = Tables::<V, W1, S1, W2, S2, W3, S3>::from_hierarchy(caches);
         let (mut line, end) = (first.0, first.0 + lines);
         while line < end {
@@ -322,16 +323,16 @@ mod tests {
             _ => together[rng.below(3 * ways) as usize] + rng.below(2),
         });
         let cycles = match rng.below(20) {
-            0..8 => caches.access(0, line, false, Requester::Data).cycles,
-            8..14 => caches.access(0, line, true, Requester::Data).cycles,
-            14..16 => caches.access(0, line, false, Requester::Walk).cycles,
-            16 if rng.below(2) == 0 => caches.access(0, line, true, Requester::Walk).cycles,
-            16 => caches.access_locked(0, line, Requester::Kernel).cycles,
-            17 => return caches.zero_lines(0, line, rng.below(130), Requester::Kernel).0,
+            0..8 => caches.access(CoreId::FIRST, line, false, Requester::Data).cycles,
+            8..14 => caches.access(CoreId::FIRST, line, true, Requester::Data).cycles,
+            14..16 => caches.access(CoreId::FIRST, line, false, Requester::Walk).cycles,
+            16 if rng.below(2) == 0 => caches.access(CoreId::FIRST, line, true, Requester::Walk).cycles,
+            16 => caches.access_locked(CoreId::FIRST, line, Requester::Kernel).cycles,
+            17 => return caches.zero_lines(CoreId::FIRST, line, rng.below(130), Requester::Kernel).0,
             18 => {
                 // The page is new in most cases.
                 let page = LineAddr(rng.below(sets * ways / 8) * 64);
-                return caches.zero_lines(0, page, 64, Requester::Kernel).0;
+                return caches.zero_lines(CoreId::FIRST, page, 64, Requester::Kernel).0;
             }
             _ => {
                 caches.dma_write(line, rng.below(3));
@@ -358,7 +359,8 @@ mod tests {
             let together: Vec<u64> = (0..).filter(in_one_slice).take(3 * ways as usize).map(|n| n * sets).collect();
             let run = |mut caches: Hierarchy| -> (Vec<u64>, CacheStats, Vec<_>) {
                 let mut rng = Rng::new(6, "exact");
-                let mut cycles = vec![caches.zero_lines(0, LineAddr(sets / 2), sets * ways, Requester::Kernel).0];
+                let mut cycles =
+                    vec![caches.zero_lines(CoreId::FIRST, LineAddr(sets / 2), sets * ways, Requester::Kernel).0];
                 cycles.extend((0..20_000).map(|_| request(&mut caches, sets, ways, &together, &mut rng)));
                 caches.assert_coherent();
                 let private = &caches.private[0];

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::CacheConfigError;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, LineAddr};
 use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::{CoreId, MachineCore};
 
 /// Number of lines for which time slots of a channel are kept.
 const TURNS: u64 = 1 << 16;
@@ -84,8 +85,8 @@ impl MemoryConfig {
     }
 
     /// The node of a core, one of `cores`.
-    pub fn node_of_core(&self, core: usize, cores: usize) -> usize {
-        core * self.nodes.len().max(1) / cores
+    pub fn node_of_core(&self, core: MachineCore, cores: usize) -> usize {
+        core.index() * self.nodes.len().max(1) / cores
     }
 
     /// Refuses an impossible memory of `size` bytes for a machine with `cores` cores whose last cache has a latency of
@@ -250,7 +251,7 @@ impl MainMemory {
     }
 
     /// Cycles by which a request of a core at time `at` takes longer (or shorter) than a plain memory's latency.
-    pub fn transfer(&mut self, core: usize, line: LineAddr, want: RequestKind, at: Cycles) -> i64 {
+    pub fn transfer(&mut self, core: CoreId, line: LineAddr, want: RequestKind, at: Cycles) -> i64 {
         let number = self.node_of(line);
         let is_remote = self.of_core[core] != number;
         let node = &mut self.nodes[number];
@@ -312,10 +313,10 @@ mod tests {
         let nodes = vec![node(None, 160), node(Some(90), 170)];
         let mut config = MemoryConfig { nodes, ..MemoryConfig::default() };
         config.validate(Bytes(2 << 20), 4, 30).unwrap();
-        assert_eq!((0..4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        assert_eq!(MachineCore::all(4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(), [0, 0, 1, 1]);
         let longer = |config: &MemoryConfig, core, line| {
             let mut memory = MainMemory::new(config, vec![0, 1], Cycles(100));
-            memory.transfer(core, LineAddr(line), RequestKind::Read, Cycles(7))
+            memory.transfer(CoreId(core), LineAddr(line), RequestKind::Read, Cycles(7))
         };
         let last = (1 << 14) - 1;
         assert_eq!([longer(&config, 0, last), longer(&config, 0, last + 1)], [0, 70]);

@@ -118,6 +118,7 @@ pub use traffic::Traffic;
 
 use array::Array;
 use pagelab_base::addr::LineAddr;
+use pagelab_base::ids::CoreId;
 use pagelab_base::rng::Rng;
 use shape::Code;
 
@@ -280,7 +281,7 @@ impl Hierarchy {
 
     /// One read or write of `line` by `core`.
     #[inline(always)]
-    pub fn access(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> RequestOutcome {
+    pub fn access(&mut self, core: CoreId, line: LineAddr, write: bool, requester: Requester) -> RequestOutcome {
         if self.hit_l1(core, line, write, requester) {
             return RequestOutcome { served: HitLevel::L1, cycles: self.l1_latency() };
         }
@@ -290,7 +291,7 @@ impl Hierarchy {
     /// The part of [`Self::access`] that is worth inlining into a loop: true if the L1 served the request, at
     /// [`Self::l1_latency`]. If it returns false, nothing has changed and [`Self::miss_l1`] must follow.
     #[inline(always)]
-    pub fn hit_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> bool {
+    pub fn hit_l1(&mut self, core: CoreId, line: LineAddr, write: bool, requester: Requester) -> bool {
         if requester == Requester::Walk && self.walker_at_l2 {
             return false;
         }
@@ -302,12 +303,12 @@ impl Hierarchy {
 
     /// The rest of [`Self::access`] after [`Self::hit_l1`] has returned false for the same arguments.
     #[inline(always)]
-    pub fn miss_l1(&mut self, core: usize, line: LineAddr, write: bool, requester: Requester) -> RequestOutcome {
+    pub fn miss_l1(&mut self, core: CoreId, line: LineAddr, write: bool, requester: Requester) -> RequestOutcome {
         (self.code.miss_l1)(self, core, line, write, requester)
     }
 
     /// A locked read-modify-write.
-    pub fn access_locked(&mut self, core: usize, line: LineAddr, requester: Requester) -> RequestOutcome {
+    pub fn access_locked(&mut self, core: CoreId, line: LineAddr, requester: Requester) -> RequestOutcome {
         let outcome = self.access(core, line, true, requester);
         RequestOutcome { cycles: outcome.cycles + self.locked_extra, ..outcome }
     }
@@ -320,7 +321,7 @@ impl Hierarchy {
 
     /// Prefetches on the host the simulator's memory that an access to `line` by `core` will read. Changes nothing.
     #[inline(always)]
-    pub fn hint(&self, core: usize, line: LineAddr) {
+    pub fn hint(&self, core: CoreId, line: LineAddr) {
         // An L1's tags fit the host's L1.
         if let Some(l2) = &self.private[core].l2 {
             l2.hint(line);
@@ -338,7 +339,7 @@ impl Hierarchy {
     /// Lines that kernel code on a core has accessed since the start, by the level at which they were found
     /// ([`HitLevel`]), including bulk writes.
     #[inline(always)]
-    pub fn kernel_lines(&self, core: usize) -> [u64; 5] {
+    pub fn kernel_lines(&self, core: CoreId) -> [u64; 5] {
         let CoreCacheStats { served, bulk_written, .. } = &self.private[core].stats;
         let mut found = served[Requester::Kernel as usize];
         found.iter_mut().zip(bulk_written).for_each(|(count, written)| *count += written);

@@ -15,6 +15,7 @@ use pagelab_base::addr::LineAddr;
 #[cfg(target_arch = "x86_64")]
 use pagelab_base::host::avx2;
 use pagelab_base::host::{Portable, Vectors};
+use pagelab_base::ids::CoreId;
 
 impl Code {
     /// Chooses the code for these caches on this processor.
@@ -84,7 +85,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn serve_miss<S: Shape>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         write: bool,
         requester: Requester,
@@ -99,8 +100,8 @@ impl Hierarchy {
     }
 
     #[inline(always)]
-    fn core<S: Shape>(&mut self, core: usize) -> &mut Private {
-        &mut self.private[if S::COHERENT { core } else { 0 }]
+    fn core<S: Shape>(&mut self, core: CoreId) -> &mut Private {
+        &mut self.private[if S::COHERENT { core } else { CoreId::FIRST }]
     }
 
     /// The level at which the line was found, and cycles in addition to that level's latency. Unless `at_l2`, the L1
@@ -108,7 +109,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn request<S: Shape>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         write: bool,
         at_l2: bool,
@@ -163,7 +164,7 @@ impl Hierarchy {
     /// Steps 4 to 6: finds the line outside of the core's own caches and fills the L3 if necessary. Returns the state
     /// in which the core gets the line, before its own write.
     #[inline(always)]
-    pub(super) fn fetch<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) -> (HitLevel, LineState) {
+    pub(super) fn fetch<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> (HitLevel, LineState) {
         let mut state = LineState::EXCLUSIVE;
         if S::COHERENT {
             let others = self.snoop::<S>(core, line, write);
@@ -180,14 +181,14 @@ impl Hierarchy {
             l3.promote::<S::L3>(at, way);
             return (HitLevel::L3, state);
         }
-        let evicted = l3.fill::<S::L3>(at, LineState::EXCLUSIVE, 1 << core);
+        let evicted = l3.fill::<S::L3>(at, LineState::EXCLUSIVE, 1 << core.index());
         self.note_fill::<S>(CacheLevel::L3, core, line, evicted.as_ref());
         self.drop_from_l3::<S>(evicted);
         (HitLevel::Dram, state)
     }
 
     #[inline(always)]
-    fn fill_l1<S: Shape>(&mut self, core: usize, line: LineAddr, at: SetAndTag, state: LineState) {
+    fn fill_l1<S: Shape>(&mut self, core: CoreId, line: LineAddr, at: SetAndTag, state: LineState) {
         let evicted = self.core::<S>(core).l1.fill::<S::L1>(at, state, 0);
         self.note_fill::<S>(CacheLevel::L1, core, line, evicted.as_ref());
         if let Some(evicted) = evicted
@@ -199,7 +200,7 @@ impl Hierarchy {
 
     /// Step 1.
     #[inline(always)]
-    fn pass_l1_copy_to_l2<S: Shape>(&mut self, core: usize, line: LineAddr, write: bool) {
+    fn pass_l1_copy_to_l2<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) {
         let l1 = &self.core::<S>(core).l1;
         if l1.find::<S::L1>(l1.place::<S::L1>(line)).is_some() {
             self.pass_l1_copy_there_to_l2(core, line, write);
@@ -209,7 +210,7 @@ impl Hierarchy {
     /// Step 1 for a line that the L1 holds.
     #[cold]
     #[inline(never)]
-    fn pass_l1_copy_there_to_l2(&mut self, core: usize, line: LineAddr, write: bool) {
+    fn pass_l1_copy_there_to_l2(&mut self, core: CoreId, line: LineAddr, write: bool) {
         let private = &mut self.private[core];
         let at = private.l1.place::<AnyWays>(line);
         let way = private.l1.find::<AnyWays>(at).expect("the line is there");
@@ -235,7 +236,7 @@ impl Hierarchy {
 
     /// Handles the eviction of `line` from the L1, where it was modified.
     #[inline(always)]
-    pub(super) fn write_back_from_l1<S: Shape>(&mut self, core: usize, line: LineAddr) {
+    pub(super) fn write_back_from_l1<S: Shape>(&mut self, core: CoreId, line: LineAddr) {
         let private = self.core::<S>(core);
         private.stats.l1_writebacks += 1;
         let Some(l2) = &mut private.l2 else { return self.write_to_l3::<S>(line) };
@@ -251,7 +252,7 @@ impl Hierarchy {
 
     /// Handles the L2's victim, if there is one.
     #[inline(always)]
-    fn write_back_from_l2<S: Shape>(&mut self, core: usize, evicted: Option<Evicted>) {
+    fn write_back_from_l2<S: Shape>(&mut self, core: CoreId, evicted: Option<Evicted>) {
         if let Some(evicted) = evicted
             && evicted.state == LineState::MODIFIED
         {
@@ -274,7 +275,7 @@ impl Hierarchy {
         } else {
             assert!(!self.inclusive, "a line that left a private cache is missing from the inclusive L3");
             let evicted = l3.fill::<S::L3>(at, LineState::MODIFIED, 0);
-            self.note_fill::<S>(CacheLevel::L3, 0, line, evicted.as_ref());
+            self.note_fill::<S>(CacheLevel::L3, CoreId::FIRST, line, evicted.as_ref());
             self.drop_from_l3::<S>(evicted);
         }
     }
@@ -288,11 +289,12 @@ impl Hierarchy {
             if S::COHERENT {
                 let mut holders = evicted.presence;
                 while holders != 0 {
-                    modified |= self.back_invalidate::<S>(holders.trailing_zeros() as usize, evicted.line);
+                    modified |=
+                        self.back_invalidate::<S>(CoreId::from(holders.trailing_zeros() as usize), evicted.line);
                     holders &= holders - 1;
                 }
             } else {
-                modified |= self.back_invalidate::<S>(0, evicted.line);
+                modified |= self.back_invalidate::<S>(CoreId::FIRST, evicted.line);
             }
         }
         if modified {
@@ -304,7 +306,7 @@ impl Hierarchy {
 
     /// Removes the line from a core's caches; true if it was modified there.
     #[inline(always)]
-    fn back_invalidate<S: Shape>(&mut self, core: usize, line: LineAddr) -> bool {
+    fn back_invalidate<S: Shape>(&mut self, core: CoreId, line: LineAddr) -> bool {
         // Usually the line has left them long ago.
         let private = self.core::<S>(core);
         let in_l1 = private.l1.find::<S::L1>(private.l1.place::<S::L1>(line)).is_some();

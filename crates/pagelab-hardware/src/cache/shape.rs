@@ -6,6 +6,7 @@ use super::ways::{AnyWays, Ways};
 use super::{Hierarchy, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::host::{VectorWork, Vectors};
+use pagelab_base::ids::CoreId;
 
 /// Compile-time knowledge about a hierarchy.
 pub(super) trait Shape: Sized {
@@ -21,7 +22,7 @@ pub(super) trait Shape: Sized {
     #[inline(always)]
     fn serve_miss(
         caches: &mut Hierarchy,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         write: bool,
         requester: Requester,
@@ -31,7 +32,7 @@ pub(super) trait Shape: Sized {
 
     /// The loop of [`Hierarchy::zero_lines`]; see [`Code::write_lines`].
     #[inline(always)]
-    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         caches.write_lines::<Self>(core, first, lines, found);
     }
 }
@@ -69,7 +70,7 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
 
     fn serve_miss(
         caches: &mut Hierarchy,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         write: bool,
         requester: Requester,
@@ -77,7 +78,7 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
         caches.serve_timed::<Self>(core, line, write, requester)
     }
 
-    fn write_lines(caches: &mut Hierarchy, core: usize, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
         caches.write_lines_timed::<Self>(core, first, lines, found);
     }
 }
@@ -86,10 +87,10 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
     /// Implements [`Hierarchy::miss_l1`].
-    pub miss_l1: fn(&mut Hierarchy, usize, LineAddr, bool, Requester) -> RequestOutcome,
+    pub miss_l1: fn(&mut Hierarchy, CoreId, LineAddr, bool, Requester) -> RequestOutcome,
     /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and counters by
     /// [`HitLevel`](super::HitLevel).
-    pub write_lines: fn(&mut Hierarchy, usize, LineAddr, u64, &mut [u64; 5]),
+    pub write_lines: fn(&mut Hierarchy, CoreId, LineAddr, u64, &mut [u64; 5]),
 }
 
 impl Code {
@@ -102,12 +103,12 @@ impl Code {
 /// [`Shape::serve_miss`], compiled for `V`.
 fn serve_miss<S: Shape, V: Vectors>(
     caches: &mut Hierarchy,
-    core: usize,
+    core: CoreId,
     line: LineAddr,
     write: bool,
     requester: Requester,
 ) -> RequestOutcome {
-    struct Miss<'a, S>(&'a mut Hierarchy, usize, LineAddr, bool, Requester, PhantomData<S>);
+    struct Miss<'a, S>(&'a mut Hierarchy, CoreId, LineAddr, bool, Requester, PhantomData<S>);
     impl<S: Shape> VectorWork for Miss<'_, S> {
         type Output = RequestOutcome;
 
@@ -122,12 +123,12 @@ fn serve_miss<S: Shape, V: Vectors>(
 /// [`Shape::write_lines`], compiled for `V`.
 fn write_lines<S: Shape, V: Vectors>(
     caches: &mut Hierarchy,
-    core: usize,
+    core: CoreId,
     first: LineAddr,
     lines: u64,
     found: &mut [u64; 5],
 ) {
-    struct Lines<'a, S>(&'a mut Hierarchy, usize, LineAddr, u64, &'a mut [u64; 5], PhantomData<S>);
+    struct Lines<'a, S>(&'a mut Hierarchy, CoreId, LineAddr, u64, &'a mut [u64; 5], PhantomData<S>);
     impl<S: Shape> VectorWork for Lines<'_, S> {
         type Output = ();
 

@@ -1,6 +1,7 @@
 //! Closed forms, sequences computed by hand, and properties of random requests over many geometries.
 
 use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CoreId;
 use pagelab_trace::cases;
 use pagelab_trace::quantity::Bytes;
 
@@ -25,12 +26,12 @@ fn tiny(inclusion: Inclusion) -> CacheConfig {
 }
 
 fn read(caches: &mut Hierarchy, core: usize, line: u64) -> (HitLevel, u32) {
-    let outcome = caches.access(core, LineAddr(line), false, DATA);
+    let outcome = caches.access(CoreId(core), LineAddr(line), false, DATA);
     (outcome.served, outcome.cycles)
 }
 
 fn write(caches: &mut Hierarchy, core: usize, line: u64) -> (HitLevel, u32) {
-    let outcome = caches.access(core, LineAddr(line), true, DATA);
+    let outcome = caches.access(CoreId(core), LineAddr(line), true, DATA);
     (outcome.served, outcome.cycles)
 }
 
@@ -74,7 +75,11 @@ fn lru_hits_exactly_below_the_stack_distance() {
             let stack = &mut stacks[(line % 3) as usize];
             let distance = stack.iter().rev().position(|&other| other == line);
             let expected = if distance.is_some_and(|d| d < ways) { HitLevel::L1 } else { HitLevel::Dram };
-            assert_eq!(caches.access(0, LineAddr(line), rng.below(2) == 0, DATA).served, expected, "{ways} ways");
+            assert_eq!(
+                caches.access(CoreId(0), LineAddr(line), rng.below(2) == 0, DATA).served,
+                expected,
+                "{ways} ways"
+            );
             stack.retain(|&other| other != line);
             stack.push(line);
         }
@@ -197,8 +202,8 @@ fn two_cores_exchange_a_line() {
         // Then each first write is an upgrade.
         assert_eq!(write(&mut caches, 1, 7), (HitLevel::L1, 4 + 43));
         assert_eq!(write(&mut caches, 1, 7), (HitLevel::L1, 4));
-        assert_eq!(caches.access_locked(0, LineAddr(7), DATA).cycles, 60 + 18);
-        assert_eq!(caches.access_locked(0, LineAddr(7), DATA).cycles, 4 + 18);
+        assert_eq!(caches.access_locked(CoreId(0), LineAddr(7), DATA).cycles, 60 + 18);
+        assert_eq!(caches.access_locked(CoreId(0), LineAddr(7), DATA).cycles, 4 + 18);
         let stats = caches.stats();
         assert_eq!((stats.cores[0].invalidations, stats.cores[1].invalidations), (2, 2));
         assert_eq!((stats.cores[0].downgrades, stats.cores[0].downgrade_writebacks), (1, 1));
@@ -239,7 +244,8 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
     let mut config = sandy_bridge();
     config.walker_entry = WalkerEntry::L2;
     let mut caches = build(&config, 1);
-    let walk = |caches: &mut Hierarchy, line, write| caches.access(0, LineAddr(line), write, Requester::Walk).served;
+    let walk =
+        |caches: &mut Hierarchy, line, write| caches.access(CoreId(0), LineAddr(line), write, Requester::Walk).served;
     assert_eq!(walk(&mut caches, 1, false), HitLevel::Dram);
     assert_eq!(walk(&mut caches, 1, false), HitLevel::L2);
     // The walk put nothing into the L1.
@@ -268,8 +274,8 @@ fn walks_that_enter_at_the_l2_see_what_the_l1_wrote() {
 fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     let mut caches = build(&sandy_bridge(), 1);
     // 64 lines in no cache: 64 × 30 / 10; then in the L1: 64 × 4 / 10, rounded up.
-    assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(192));
-    assert_eq!(caches.zero_lines(0, LineAddr(640), 64, Requester::Kernel), Cycles(26));
+    assert_eq!(caches.zero_lines(CoreId(0), LineAddr(640), 64, Requester::Kernel), Cycles(192));
+    assert_eq!(caches.zero_lines(CoreId(0), LineAddr(640), 64, Requester::Kernel), Cycles(26));
     assert_eq!(caches.stats().cores[0].bulk_written, [64, 0, 0, 0, 64]);
     assert_eq!(caches.stats().total().requests(Requester::Kernel), 0);
     assert_eq!(read(&mut caches, 0, 640 + 63), (HitLevel::L1, 4));
@@ -279,14 +285,17 @@ fn bulk_writes_cost_ownership_and_change_what_writes_change() {
     read(&mut caches, 1, 0);
     write(&mut caches, 1, 1);
     // Line 0 is upgraded (4 + 43), 1 is remote (60), 2 is in no cache (30).
-    assert_eq!(caches.zero_lines(0, LineAddr(0), 3, Requester::Kernel), Cycles((47_u64 + 60 + 30).div_ceil(10)));
+    assert_eq!(
+        caches.zero_lines(CoreId(0), LineAddr(0), 3, Requester::Kernel),
+        Cycles((47_u64 + 60 + 30).div_ceil(10))
+    );
 
     for inclusion in [Inclusion::Inclusive, Inclusion::NonInclusive] {
         let (mut bulk, mut single) = (build(&tiny(inclusion), 1), build(&tiny(inclusion), 1));
         let mut rng = Rng::new(2, "bulk");
         for _ in 0..2000 {
             let (first, lines) = (rng.below(20), rng.below(5));
-            bulk.zero_lines(0, LineAddr(first), lines, DATA);
+            bulk.zero_lines(CoreId(0), LineAddr(first), lines, DATA);
             (first..first + lines).for_each(|line| _ = write(&mut single, 0, line));
             let line = rng.below(24);
             assert_eq!(read(&mut bulk, 0, line), read(&mut single, 0, line));
@@ -366,12 +375,12 @@ fn capacity(config: &CacheConfig) -> u64 {
 fn random_request(caches: &mut Hierarchy, core: usize, lines: u64, rng: &mut Rng) -> u64 {
     let line = LineAddr(rng.below(lines));
     match rng.below(100) {
-        0..40 => u64::from(caches.access(core, line, false, Requester::Data).cycles),
-        40..65 => u64::from(caches.access(core, line, true, Requester::Data).cycles),
-        65..80 => u64::from(caches.access(core, line, false, Requester::Walk).cycles),
-        80..85 => u64::from(caches.access(core, line, true, Requester::Walk).cycles),
-        85..95 => u64::from(caches.access_locked(core, line, Requester::Kernel).cycles),
-        95..98 => caches.zero_lines(core, line, rng.below(8), Requester::Kernel).0,
+        0..40 => u64::from(caches.access(CoreId(core), line, false, Requester::Data).cycles),
+        40..65 => u64::from(caches.access(CoreId(core), line, true, Requester::Data).cycles),
+        65..80 => u64::from(caches.access(CoreId(core), line, false, Requester::Walk).cycles),
+        80..85 => u64::from(caches.access(CoreId(core), line, true, Requester::Walk).cycles),
+        85..95 => u64::from(caches.access_locked(CoreId(core), line, Requester::Kernel).cycles),
+        95..98 => caches.zero_lines(CoreId(core), line, rng.below(8), Requester::Kernel).0,
         _ => {
             caches.dma_write(line, rng.below(4));
             0
@@ -421,7 +430,7 @@ fn hints_change_nothing() {
         let mut rng = Rng::new(4, "hints");
         for _ in 0..cases(300_u32) {
             let mut same = rng.clone();
-            hinted.hint(0, LineAddr(rng.next_u64() & 0xff_ffff));
+            hinted.hint(CoreId(0), LineAddr(rng.next_u64() & 0xff_ffff));
             same.next_u64();
             let cycles = random_request(&mut hinted, 0, 300, &mut rng);
             assert_eq!(random_request(&mut plain, 0, 300, &mut same), cycles);

@@ -14,6 +14,7 @@ use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::host::Portable;
+use pagelab_base::ids::CoreId;
 
 /// The cause of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ enum Filling {
 /// The last request.
 #[derive(Clone, Copy, Debug)]
 struct LastRequest {
-    core: usize,
+    core: CoreId,
     line: LineAddr,
     by: Requester,
     served: HitLevel,
@@ -61,16 +62,23 @@ impl Traffic {
             now: Cycles::ZERO,
             units: private.chain([Unit::new(levels[2])]).collect(),
             filling: Filling::Prefetch,
-            last_request: LastRequest { core: 0, line, by, served: HitLevel::L1, first_use: None, at: Cycles::ZERO },
+            last_request: LastRequest {
+                core: CoreId::FIRST,
+                line,
+                by,
+                served: HitLevel::L1,
+                first_use: None,
+                at: Cycles::ZERO,
+            },
             memory,
             written: Vec::new(),
             proposals: Proposals::default(),
         }
     }
 
-    fn unit(&mut self, level: CacheLevel, core: usize) -> &mut Unit {
+    fn unit(&mut self, level: CacheLevel, core: CoreId) -> &mut Unit {
         let last = self.units.len() - 1;
-        &mut self.units[if level == CacheLevel::L3 { last } else { 2 * core + level as usize }]
+        &mut self.units[if level == CacheLevel::L3 { last } else { 2 * core.index() + level as usize }]
     }
 
     /// Arrival of the last request's data, if it was made at `from` and would take `latency`.
@@ -94,7 +102,7 @@ impl Traffic {
     /// Latency of a memory request at time `at`, instead of `latency`.
     fn memory_latency(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         want: RequestKind,
         at: Cycles,
@@ -105,19 +113,19 @@ impl Traffic {
     }
 
     /// Makes memory write the lines that the current request evicted.
-    fn write(&mut self, core: usize, at: Cycles) {
+    fn write(&mut self, core: CoreId, at: Cycles) {
         while let Some(line) = self.written.pop() {
             self.memory_latency(core, line, RequestKind::Write, at, Cycles::ZERO);
         }
     }
 
     /// Arrival of a line: `hit`, or later if the line is in flight.
-    fn fill_time(&mut self, core: usize, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
+    fn fill_time(&mut self, core: CoreId, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
         CacheLevel::ALL.into_iter().fold(hit, |arrival, level| self.unit(level, core).arrival(line, from, arrival))
     }
 
     /// Records a core's request.
-    fn note_request(&mut self, core: usize, line: LineAddr, by: Requester, served: HitLevel) {
+    fn note_request(&mut self, core: CoreId, line: LineAddr, by: Requester, served: HitLevel) {
         let level = match served {
             HitLevel::L1 => Some(CacheLevel::L1),
             HitLevel::L2 => Some(CacheLevel::L2),
@@ -193,12 +201,12 @@ impl Hierarchy {
     }
 
     /// References of walks that a core has made, by the level at which lines were found.
-    pub fn walk_refs(&self, core: usize) -> [u64; 5] {
+    pub fn walk_refs(&self, core: CoreId) -> [u64; 5] {
         self.private[core].stats.served[Requester::Walk as usize]
     }
 
     /// Removes the references of walks since `before` from a core's statistics, and returns them.
-    pub fn take_walk_refs_since(&mut self, core: usize, before: [u64; 5]) -> [u64; 5] {
+    pub fn take_walk_refs_since(&mut self, core: CoreId, before: [u64; 5]) -> [u64; 5] {
         let served = &mut self.private[core].stats.served[Requester::Walk as usize];
         let all = std::mem::replace(served, before);
         std::array::from_fn(|place| all[place] - before[place])
@@ -218,7 +226,7 @@ impl Hierarchy {
     /// model knows when the access issues and asks for the arrival; for other requests it includes traffic.
     pub(super) fn serve_timed<S: Shape>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         write: bool,
         by: Requester,
@@ -247,7 +255,7 @@ impl Hierarchy {
     /// The loop of a bulk write with traffic.
     pub(super) fn write_lines_timed<S: Shape>(
         &mut self,
-        core: usize,
+        core: CoreId,
         first: LineAddr,
         lines: u64,
         found: &mut [u64; 5],
@@ -308,7 +316,7 @@ impl Hierarchy {
     }
 
     /// Fetches a line into a level, unless the core has it there or nearer.
-    fn fetch_ahead<S: Shape>(&mut self, level: CacheLevel, core: usize, line: LineAddr, at: Cycles) {
+    fn fetch_ahead<S: Shape>(&mut self, level: CacheLevel, core: CoreId, line: LineAddr, at: Cycles) {
         let is_there = match level {
             CacheLevel::L1 => self.private[core].l1.state_of::<S::L1>(line).is_some(),
             CacheLevel::L2 => self.private[core].state::<S>(line).is_some(),
@@ -356,7 +364,7 @@ impl Hierarchy {
     pub(super) fn note_fill<S: Shape>(
         &mut self,
         level: CacheLevel,
-        core: usize,
+        core: CoreId,
         line: LineAddr,
         evicted: Option<&Evicted>,
     ) {
@@ -377,7 +385,7 @@ impl Hierarchy {
 
     /// Records that a core's caches, or the L3, have lost a line.
     #[inline(always)]
-    pub(super) fn note_loss<S: Shape>(&mut self, levels: &[CacheLevel], core: usize, line: LineAddr) {
+    pub(super) fn note_loss<S: Shape>(&mut self, levels: &[CacheLevel], core: CoreId, line: LineAddr) {
         if !S::HAS_TRAFFIC {
             return;
         }
@@ -413,7 +421,8 @@ mod tests {
     /// A random request, like the engine's, and its latency. One core at a time goes through memory line by line.
     fn request(caches: &mut Hierarchy, rng: &mut Rng, now: Cycles, last: &mut [u64], n: u64) -> Cycles {
         let (goes, cores) = (n / 50 % 2 == 1, last.len() as u64);
-        let core = if goes { n / 100 % cores } else { rng.below(cores) } as usize;
+        let core = if goes { n / 100 % cores } else { rng.below(cores) };
+        let core = CoreId::from(core as usize);
         let (pc, line) = match if goes { 2 } else { rng.below(2) } {
             0 => (8, rng.below(4096)),
             1 => (16, rng.below(64) + 64 * rng.below(4)),
@@ -543,13 +552,14 @@ mod tests {
         let on = LevelPrefetchConfig::samples(CacheLevel::L1).remove(0);
         let mut caches = Hierarchy::new(&config, 1, 1).unwrap();
         set(&mut caches, [&on, &LevelPrefetchConfig::OFF, &LevelPrefetchConfig::OFF]);
-        caches.access(0, LineAddr(1000), false, Requester::Walk);
-        caches.access(0, LineAddr(0), false, Requester::Data);
+        caches.access(CoreId::FIRST, LineAddr(1000), false, Requester::Walk);
+        caches.access(CoreId::FIRST, LineAddr(0), false, Requester::Data);
         assert_eq!(caches.traffic().unwrap().arrival(Cycles(500), Cycles(100)), Cycles(600));
         let translation = Translation::new(MachineAddr(0), PageSize::Size4K, true, true);
         caches.prefetch_for(&ObservedAccess { pc: 0, va: VirtAddr(0), translation });
         caches.set_time(Cycles(550));
-        let walk = |caches: &mut Hierarchy, line| caches.access(0, LineAddr(line), false, Requester::Walk).cycles;
+        let walk =
+            |caches: &mut Hierarchy, line| caches.access(CoreId::FIRST, LineAddr(line), false, Requester::Walk).cycles;
         // The prefetched line is half-way: a walk that needs it waits for the other half, whatever was evicted
         // meanwhile.
         assert_eq!(walk(&mut caches, 1), 50);

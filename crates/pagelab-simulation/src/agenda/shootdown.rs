@@ -21,7 +21,7 @@ use crate::machine::kernels::ShootdownCosts;
 use crate::machine::pcids::{PcidState, Presence};
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::VirtAddr;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::config::IdleTlb;
 use pagelab_kernel::invalidation::Invalidation;
@@ -170,7 +170,7 @@ impl Simulation {
                 }
             }
         }
-        for core in 0..self.hw.units.len() {
+        for core in CoreId::all(self.hw.units.len()) {
             self.hw.flush_space(core, host.layer, self.kernels.os.asid(host));
             for &guest in guests {
                 for space in &self.kernels.os.layers[guest].spaces {
@@ -183,7 +183,7 @@ impl Simulation {
     /// Removes a space that has ended from all CPUs and their translations.
     pub(crate) fn forget_space(&mut self, space: SpaceId) {
         let asid = self.kernels.os.asid(space);
-        for core in 0..self.hw.units.len() {
+        for core in CoreId::all(self.hw.units.len()) {
             self.hw.flush_space(core, space.layer, asid);
         }
         for cpu in &mut self.scheduler.cpus {

@@ -15,7 +15,7 @@ use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CoreId, CpuId, MachineCore};
 use pagelab_hardware::cache::ReplacementPolicy;
 use pagelab_hardware::core_model::CoreModel;
 use pagelab_kernel::home::ProcessTarget;
@@ -62,16 +62,16 @@ impl Cpus {
     }
 
     /// By CPU: index of its core among the cores in use. And the machine's number of each of these cores.
-    fn cores(&self) -> (Vec<usize>, Vec<usize>) {
-        let mut cores: Vec<usize> = self.numbers.iter().map(|cpu| cpu / self.threads_per_core).collect();
-        let of_cpus = cores.clone();
+    fn cores(&self) -> (Vec<CoreId>, Vec<MachineCore>) {
+        let of_cpus = self.machine_cores();
+        let mut cores = of_cpus.clone();
         cores.dedup();
-        (of_cpus.iter().map(|number| cores.partition_point(|core| core < number)).collect(), cores)
+        (of_cpus.iter().map(|number| cores.partition_point(|core| core < number).into()).collect(), cores)
     }
 
     /// By CPU: the machine's number of its core.
-    fn machine_cores(&self) -> Vec<u32> {
-        self.numbers.iter().map(|cpu| (cpu / self.threads_per_core) as u32).collect()
+    fn machine_cores(&self) -> Vec<MachineCore> {
+        self.numbers.iter().map(|cpu| (cpu / self.threads_per_core).into()).collect()
     }
 
     /// Passes the location of their CPUs to the kernels.
@@ -80,7 +80,7 @@ impl Cpus {
         if machine.memory.sizes_for_kernel().is_empty() {
             return;
         }
-        let node = |&core: &u32| machine.memory.node_of_core(core as usize, machine.cores as usize) as u32;
+        let node = |&core: &MachineCore| machine.memory.node_of_core(core, machine.cores as usize) as u32;
         let nodes: Vec<u32> = os.cores.iter().map(node).collect();
         os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
     }

@@ -6,7 +6,7 @@
 
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::{CoreId, CpuId, SpaceId};
 use pagelab_trace::Access;
 
 /// How many accesses ahead the location of leaf entries is prefetched.
@@ -55,7 +55,7 @@ impl Simulation {
     /// Prefetches the cache tags for the lines of a leaf entry and of the data that it leads to; for a guest, the
     /// host's leaf entries for both.
     #[inline]
-    fn hint_tags(&self, core: usize, space: SpaceId, va: VirtAddr) {
+    fn hint_tags(&self, core: CoreId, space: SpaceId, va: VirtAddr) {
         let layer = &self.kernels.os.layers[space.layer];
         let Some((entry, frame)) = layer.spaces[space.index].table.peek(&layer.memory.contents, va) else { return };
         for addr in [entry, PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES))] {

@@ -4,7 +4,7 @@ use crate::machine::task::StackEntry;
 use crate::observe::profile::Miss;
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::step::{Ref, RefKind, RefSpace};
 use pagelab_base::translation::Translation;
@@ -54,7 +54,7 @@ pub(super) struct RefIssuer<'a> {
     pub hw: &'a mut Hardware,
     pub layers: &'a mut [Layer],
     pub cpu: CpuId,
-    pub core: usize,
+    pub core: CoreId,
     pub clock: &'a CpuClock,
     pub window: &'a mut DirectMapWindow,
 }

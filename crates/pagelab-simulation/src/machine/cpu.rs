@@ -6,7 +6,7 @@ use crate::machine::task::{CpuQueue, KernelTask, LaneState, NextItem, SuspendedT
 use crate::programs::input::Item;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::SpaceId;
+use pagelab_base::ids::{CoreId, SpaceId};
 use pagelab_base::step::BlockKey;
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::HitLevel;
@@ -153,7 +153,7 @@ impl AccessCounters {
 #[derive(Clone)]
 pub struct Cpu {
     /// Index of its core among the cores in use.
-    pub core: usize,
+    pub core: CoreId,
     /// Its time, and what the cycles were spent on.
     pub clock: CpuClock,
     /// Whether it can run.
@@ -200,7 +200,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// A CPU of a core, with nothing to run and this number of PCIDs; `is_kernel_only` if it runs kernel threads only.
-    pub fn new(core: usize, is_kernel_only: bool, model: CoreModel, pcids: u32) -> Self {
+    pub fn new(core: CoreId, is_kernel_only: bool, model: CoreModel, pcids: u32) -> Self {
         Self {
             core,
             clock: CpuClock::new(model),

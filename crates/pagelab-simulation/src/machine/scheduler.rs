@@ -6,7 +6,7 @@ use crate::machine::agenda::{Agenda, AgendaEntry};
 use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::task::LaneState;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CoreId, CpuId};
 use pagelab_hardware::core_model::{Common, Siblings};
 
 /// The scheduler, see the module's text.
@@ -100,7 +100,7 @@ impl Scheduler {
     pub(crate) fn enter_core(&mut self, cpu: CpuId) -> Cycles {
         let (core, now) = (self.cpus[cpu].core, self.cpus[cpu].clock.now());
         let mut until = Cycles::MAX;
-        let Some(common) = self.shared_by_threads.get_mut(core).and_then(Option::take) else { return until };
+        let Some(common) = self.shared_by_threads.get_mut(core.index()).and_then(Option::take) else { return until };
         let mut siblings = Siblings { active: 0, now: Cycles::MAX };
         let others =
             self.cpus.iter().enumerate().filter(|(number, other)| other.core == core && CpuId::from(*number) != cpu);
@@ -175,7 +175,8 @@ impl Scheduler {
 
 /// State that the CPUs of each core share; `None` for a core with one CPU. Empty if no core shares anything.
 fn shared_by_threads(cpus: &[Cpu], cores: usize) -> Vec<Option<Box<Common>>> {
-    let threads = |core| cpus.iter().filter(move |cpu| cpu.core == core);
-    let shared: Vec<_> = (0..cores).map(|core| threads(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
+    let threads = |core: CoreId| cpus.iter().filter(move |cpu| cpu.core == core);
+    let shared: Vec<_> =
+        CoreId::all(cores).map(|core| threads(core).nth(1).and_then(|cpu| cpu.clock.common())).collect();
     if shared.iter().any(Option::is_some) { shared } else { Vec::new() }
 }

@@ -2,7 +2,7 @@
 
 use super::{MmuCache, MmuCacheGeometry, MmuCacheKind, SegmentCounts};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::LayerId;
+use pagelab_base::ids::{CoreId, LayerId};
 use pagelab_base::rng::Rng;
 
 /// The MMU caches of the machine. Layers and cores refer to them by number, so some can share one.
@@ -53,17 +53,23 @@ impl MmuCaches {
         self.common
     }
 
+    /// Where `used` has the number of the cache of a layer on a core.
+    #[inline(always)]
+    fn place(&self, core: CoreId, layer: LayerId) -> usize {
+        core.index() * self.layers + layer.index()
+    }
+
     /// The caches of two layers, if they are different.
     #[inline(always)]
-    pub fn pair_mut(&mut self, core: usize, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
-        let numbers = [one, other].map(|layer| self.used[core * self.layers + layer.index()] as usize);
+    pub fn pair_mut(&mut self, core: CoreId, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
+        let numbers = [one, other].map(|layer| self.used[self.place(core, layer)] as usize);
         self.caches.get_disjoint_mut(numbers).ok()
     }
 
     /// The cache that walks of a layer's tables use on a core; several layers may share it.
     #[inline(always)]
-    pub fn cache(&mut self, core: usize, layer: LayerId) -> &mut MmuCache {
-        let number = self.used[core * self.layers + layer.index()];
+    pub fn cache(&mut self, core: CoreId, layer: LayerId) -> &mut MmuCache {
+        let number = self.used[self.place(core, layer)];
         &mut self.caches[number as usize]
     }
 

@@ -27,7 +27,7 @@ use crate::hardware::Hardware;
 use crate::walker::{Faulted, TranslationRequest};
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
@@ -132,7 +132,7 @@ impl Hardware {
         }
     }
 
-    fn read_entry(&mut self, core: usize, space: SpaceId, entry: MachineAddr, cycles: &mut Cycles) {
+    fn read_entry(&mut self, core: CoreId, space: SpaceId, entry: MachineAddr, cycles: &mut Cycles) {
         let done = self.system_ref(core, entry, false, false, Requester::Walk);
         self.walks.note(space.layer, 1, done.served, done.cycles);
         *cycles += done.cycles;
@@ -171,7 +171,7 @@ impl Hardware {
 
     /// The exit in which the hypervisor tells a guest where the frames of a block are, and writes their tags. Returns
     /// its cycles.
-    fn grant(&mut self, layers: &mut [Layer], core: usize, (guest, host): (LayerId, SpaceId), frame: Pfn) -> Cycles {
+    fn grant(&mut self, layers: &mut [Layer], core: CoreId, (guest, host): (LayerId, SpaceId), frame: Pfn) -> Cycles {
         let (mut cycles, mut line, mut told) = (self.vm_exit_cycles, None, 0);
         for frame in self.block(&layers[guest], frame).map(Pfn) {
             let Some(machine) = mapped_frame(&layers[host.layer], host, frame) else { continue };
@@ -197,7 +197,7 @@ impl Hardware {
     fn check_tag(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         frame: Pfn,
         give: impl FnOnce(&mut FrameTags) -> bool,
         cycles: &mut Cycles,

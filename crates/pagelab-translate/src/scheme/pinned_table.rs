@@ -13,7 +13,7 @@
 
 use pagelab_base::addr::{MachineAddr, PhysAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_kernel::layer::Layer;
 use pagelab_tables::page_table::PinnedTable;
@@ -26,7 +26,7 @@ impl Hardware {
     pub(crate) fn through_direct_map(
         &mut self,
         layers: &mut [Layer],
-        core: usize,
+        core: CoreId,
         (layer, pinned): (LayerId, PinnedTable),
         addr: PhysAddr,
         cycles: &mut Cycles,

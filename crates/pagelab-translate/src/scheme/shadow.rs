@@ -20,7 +20,7 @@ use crate::hardware::Hardware;
 use crate::walker::{Faulted, TranslationRequest};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::Requester;
@@ -76,7 +76,7 @@ impl Hardware {
     fn walk_shadow(
         &mut self,
         layers: &[Layer],
-        core: usize,
+        core: CoreId,
         space: SpaceId,
         host: SpaceId,
         va: VirtAddr,

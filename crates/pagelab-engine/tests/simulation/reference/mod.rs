@@ -7,6 +7,7 @@ use crate::common::{ScriptWriter, config, run};
 use caches::{Caches, HitLevel};
 use pagelab_engine::base::addr::{LineAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::ids::CoreId;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
     CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, SliceHash,
@@ -92,16 +93,16 @@ fn compare_caches(config: &CacheConfig, cores: usize, steps: u64, seed: u64) {
                 let requester = Requester::ALL[[0, 0, 1, 2][rng.below(4) as usize]];
                 let (write, locked) = (choice % 3 == 0, choice >= 85);
                 let outcome = if locked {
-                    engine.access_locked(core, LineAddr(line), requester)
+                    engine.access_locked(CoreId(core), LineAddr(line), requester)
                 } else {
-                    engine.access(core, LineAddr(line), write, requester)
+                    engine.access(CoreId(core), LineAddr(line), write, requester)
                 };
                 let expected = naive.access(core, line, write, locked, requester == Requester::Walk);
                 assert_eq!((same(outcome.served), u64::from(outcome.cycles)), expected, "{}", at());
             }
             92..98 => {
                 let count = 1 + rng.below(6);
-                let cycles = engine.zero_lines(core, LineAddr(line), count, Requester::Kernel);
+                let cycles = engine.zero_lines(CoreId(core), LineAddr(line), count, Requester::Kernel);
                 assert_eq!(cycles, Cycles(naive.zero(core, line, count)), "{}", at());
             }
             _ => {

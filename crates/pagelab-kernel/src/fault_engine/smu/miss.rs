@@ -109,7 +109,7 @@ impl Offload {
 
     /// Whether the CPU is on another socket than the unit.
     fn is_remote(&self, os: &Os) -> bool {
-        smu(self.layer(os)).is_remote(os.cores[self.cpu.index()], self.stored.socket)
+        smu(self.layer(os)).is_remote(os.cores[self.cpu], self.stored.socket)
     }
 
     /// The block of the layer's storage that the entry names.

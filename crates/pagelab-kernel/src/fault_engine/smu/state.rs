@@ -17,6 +17,7 @@ use crate::vma::{Vma, VmaKind};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::LayerConfigError;
+use pagelab_base::ids::MachineCore;
 use pagelab_base::io::DriveBlock;
 use pagelab_base::latencies::Latencies;
 use pagelab_base::measure::Measure;
@@ -122,8 +123,8 @@ impl Smu {
     }
 
     /// Whether a core of the machine is on another socket than a unit.
-    pub fn is_remote(&self, core: u32, unit: u32) -> bool {
-        u64::from(core) * u64::from(self.sockets()) / u64::from(self.cores) != u64::from(unit)
+    pub fn is_remote(&self, core: MachineCore, unit: u32) -> bool {
+        u64::from(core.number()) * u64::from(self.sockets()) / u64::from(self.cores) != u64::from(unit)
     }
 
     /// Place on storage of an entry's page.

@@ -15,7 +15,7 @@ use pagelab_base::cycles::Cycles;
 #[cfg(target_arch = "x86_64")]
 use pagelab_base::host::avx2;
 use pagelab_base::host::{Portable, VectorWork, Vectors};
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CoreId, CpuId};
 use pagelab_hardware::core_model::{CompiledCore, CoreConfig, InOrder, Window};
 use pagelab_kernel::layer::Layer;
 use pagelab_trace::{Access, Branches};
@@ -70,7 +70,7 @@ fn fitting<M: MachineShape, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walk
     let unit = &mut hw.units[0];
     let fits = M::first(&mut unit.l1d).is_some()
         && M::second(&mut unit.l2).is_some()
-        && M::caches(&mut hw.caches, 0).is_some();
+        && M::caches(&mut hw.caches, CoreId::FIRST).is_some();
     fits.then(|| code::<M, V, C>(walks))
 }
 

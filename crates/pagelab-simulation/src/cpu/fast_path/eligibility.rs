@@ -5,7 +5,7 @@
 //! within code that both paths call. The conformance tests run every registered design with and without the fast path.
 
 use crate::config::{Config, EngineConfig};
-use pagelab_base::ids::LayerId;
+use pagelab_base::ids::{CoreId, LayerId};
 use pagelab_hardware::cache::MemoryConfig;
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
 use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
@@ -119,5 +119,5 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     !hw.units.is_empty()
         && hw.units.iter().all(is_eligible)
         && !hw.caches.is_timed()
-        && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(0, layer).is_asked_by_entry())
+        && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(CoreId::FIRST, layer).is_asked_by_entry())
 }

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::host::Vectors;
+use pagelab_base::ids::CoreId;
 use pagelab_base::lru_sets::LruSets;
 use pagelab_hardware::cache::{AnyCaches, CoreCaches, Hierarchy, KnownCaches};
 use pagelab_tables::mmu_cache::{MmuCache, Pass, Upper};
@@ -25,7 +26,7 @@ pub(super) trait MachineShape {
     /// The MMU cache.
     fn upper(cache: &mut MmuCache) -> Self::Upper<'_>;
     /// The data caches of a core.
-    fn caches(all: &mut Hierarchy, core: usize) -> Option<Self::Caches<'_>>;
+    fn caches(all: &mut Hierarchy, core: CoreId) -> Option<Self::Caches<'_>>;
 }
 
 /// A machine of any shape.
@@ -53,7 +54,7 @@ impl MachineShape for AnyMachine {
     }
 
     #[inline(always)]
-    fn caches(all: &mut Hierarchy, core: usize) -> Option<AnyCaches<'_>> {
+    fn caches(all: &mut Hierarchy, core: CoreId) -> Option<AnyCaches<'_>> {
         Some(AnyCaches { all, core })
     }
 }
@@ -113,7 +114,7 @@ impl<
     }
 
     #[inline(always)]
-    fn caches(all: &mut Hierarchy, _: usize) -> Option<Self::Caches<'_>> {
+    fn caches(all: &mut Hierarchy, _: CoreId) -> Option<Self::Caches<'_>> {
         KnownCaches::from_hierarchy(all)
     }
 }

@@ -3,7 +3,7 @@
 use super::machine::MachineShape;
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::SpaceId;
+use pagelab_base::ids::{CoreId, SpaceId};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::{CoreCaches, HitLevel, Requester};
 use pagelab_kernel::layer::Layer;
@@ -20,7 +20,7 @@ pub(super) struct WalkerParts<'a> {
     pub layers: &'a [Layer],
     /// The program's address space.
     pub space: SpaceId,
-    pub core: usize,
+    pub core: CoreId,
     pub mmu_caches: &'a mut MmuCaches,
     pub nested_tlb: Option<&'a mut Counted<NestedTlb>>,
     pub guest_tlb: Option<&'a mut Counted<GuestTlb>>,
