@@ -24,6 +24,7 @@
 #include "address_space.h"
 #include "core.h"
 #include "memory_limits.h"
+#include "memory_locks.h"
 
 #define LARGE_PAGE_BYTES (2UL << 20)
 
@@ -90,19 +91,24 @@ SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord
    Bool placed = addr == 0 && whole > 0 && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB));
    SysRes result;
 
+   if (pl_locks_refuse(whole))
+      return VG_(mk_SysRes_Error)(VKI_EAGAIN);
    if (!pl_segments_are_left() || !pl_memory_may_map(addr, whole, protection, flags))
       return VG_(mk_SysRes_Error)(VKI_ENOMEM);
    if (placed && whole < pl_mappings_end()) {
       Bool aligned = flags & MAP_ANONYMOUS ? whole % LARGE_PAGE_BYTES == 0 : holds_large_page(whole, (ULong)offset);
       addr = aligned ? highest_aligned_gap(whole, flags & MAP_ANONYMOUS ? 0 : (ULong)offset) : highest_gap(whole);
    }
-   result = __real_vgModuleLocal_generic_PRE_sys_mmap(tid, addr, length, protection, flags, fd, offset);
+   result = __real_vgModuleLocal_generic_PRE_sys_mmap(tid, addr, length, protection, pl_locks_kernel_flags(flags), fd,
+                                                      offset);
    if (placed && addr == 0 && sr_isError(result)) {
       /* Valgrind would say EINVAL. */
       VG_(umsg)("pagelab: its call for a mapping of %lu GiB failed with ENOMEM: Valgrind leaves a program %lu GiB\n",
                 (whole + (1UL << 30) - 1) >> 30, pl_mappings_end() >> 30);
       return VG_(mk_SysRes_Error)(VKI_ENOMEM);
    }
+   if (!sr_isError(result))
+      pl_locks_made(sr_Res(result), whole);
    return result;
 }
 

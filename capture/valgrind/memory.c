@@ -24,6 +24,7 @@
 #include "files.h"
 #include "io_uring.h"
 #include "memory.h"
+#include "memory_locks.h"
 #include "proc_self.h"
 #include "process.h"
 #include "ranges.h"
@@ -39,15 +40,8 @@
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #define MREMAP_DONTUNMAP 4
-#define MCL_CURRENT 1
-#define MCL_FUTURE 2
-#define MCL_ONFAULT 4
-#define MLOCK_ONFAULT 1
 #define NR_REMAP_FILE_PAGES 216
 #define MAP_NONBLOCK 0x10000
-#define ALL_ADDRESSES (1UL << 47)
-/* Valgrind keeps no more segments (VG_N_SEGMENTS). */
-#define MOST_SEGMENTS 30000
 
 static Addr last_brk = 0;
 static SizeT detaching_bytes = 0;
@@ -58,9 +52,9 @@ static Ranges shared;
 /* Mappings of files in memory. */
 static Ranges in_memory;
 static const PlFileId no_memory_file = {0, 0};
-/* What the program maps from now on is locked, and so populated (MCL_FUTURE). */
-static Bool lock_what_comes = False;
-static Bool locks_this_mapping = True;
+/* The file of the mapping under way ends in it: what is populated is recorded on its own. */
+static Bool ends_in_mapping = False;
+
 static SizeT page_round_up(SizeT bytes)
 {
    return (bytes + 4095) & ~(SizeT)4095;
@@ -84,7 +78,7 @@ static void send_mapping_of(Addr address, SizeT length, UInt protection, UInt fl
    pl_put64(address);
    pl_put64(length);
    pl_put32(protection);
-   pl_put32(lock_what_comes && locks_this_mapping && protection != 0 ? flags | MAP_LOCKED : flags);
+   pl_put32(pl_locks_mapped(address, length, protection, flags, ends_in_mapping));
    pl_put64(offset);
    pl_put_file_id(id);
    pl_put_string(file);
@@ -118,8 +112,8 @@ static void send_brk(Addr end)
    pl_put64(VG_(brk_base));
    pl_put64(end);
    pl_end();
-   if (lock_what_comes && end > before)
-      send_advice(before, end - before, MADV_POPULATE_WRITE);
+   if (end > before)
+      pl_locks_heap_grew(before, end);
 }
 
 void pl_memory_kernel_access(Bool writes, Addr address, SizeT length)
@@ -133,6 +127,22 @@ void pl_memory_kernel_access(Bool writes, Addr address, SizeT length)
    pl_end();
    if (pl_process_is_in_exec())
       pl_stream_flush();
+}
+
+/* As execve leaves the first stack, before it grows: with room below the strings of arguments and environment.
+   Valgrind's own is shorter, with room reserved below. */
+static Addr start_of_stack(Addr stack_pointer)
+{
+   /* The number of arguments, the arguments, NULL, and the environment. */
+   const Addr* arguments = (const Addr*)stack_pointer + 1;
+   Addr lowest = arguments[0], variable = arguments[*(const Addr*)stack_pointer + 1], start;
+
+   if (lowest == 0 || (variable != 0 && variable < lowest))
+      lowest = variable;
+   if (lowest == 0)
+      lowest = stack_pointer;
+   start = (lowest & ~(Addr)4095) - PL_EXEC_STACK_BYTES;
+   return start < stack_pointer ? start : stack_pointer & ~(Addr)4095;
 }
 
 /* The mappings with which the program begins: its own image, the dynamic linker, stack and heap. Valgrind hides the
@@ -149,8 +159,7 @@ void pl_memory_begins(ThreadId tid)
       if (segment->isCH)
          continue;
       if (segment->start <= stack_pointer && stack_pointer <= segment->end) {
-         /* As execve leaves it, before it grows. Valgrind's own is shorter, with room reserved below. */
-         start = stack_start = (stack_pointer & ~(Addr)4095) - PL_EXEC_STACK_BYTES;
+         start = stack_start = start_of_stack(stack_pointer);
          send_mapping(start, segment->end + 1 - start, protection_of(segment),
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, 0, "[stack]");
          /* The kernel wrote arguments, environment and auxiliary vector there. */
@@ -207,14 +216,14 @@ static void send_file_mapping(const UWord* args, Addr address, const HChar* file
       id = pl_file_id((Int)args[4]);
       populated = pl_files_bytes_from((Int)args[4], args[5], length);
    }
-   if (populated == length || !(lock_what_comes || (flags & (MAP_LOCKED | MAP_POPULATE)))) {
+   if (populated == length || !pl_locks_populates(flags)) {
       send_mapping_of(address, length, (UInt)args[2], flags, args[5], id, file);
       return;
    }
    /* The file ends before the mapping: there is nothing to populate behind its end. */
-   locks_this_mapping = False;
-   send_mapping_of(address, length, (UInt)args[2], flags & ~(UInt)(MAP_LOCKED | MAP_POPULATE), args[5], id, file);
-   locks_this_mapping = True;
+   ends_in_mapping = True;
+   send_mapping_of(address, length, (UInt)args[2], flags, args[5], id, file);
+   ends_in_mapping = False;
    if (populated > 0 && (args[2] & (VKI_PROT_READ | VKI_PROT_WRITE | VKI_PROT_EXEC)))
       send_advice(address, populated,
                   (args[2] & VKI_PROT_WRITE) && !(flags & MAP_SHARED) ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -247,36 +256,45 @@ static void send_protection(Addr address, SizeT length, UInt protection)
    pl_end();
 }
 
-static void after_mprotect(UWord* args)
+void pl_memory_protected(Addr start, SizeT length, UWord protection)
 {
-   const NSegment* segment = VG_(am_find_nsegment)(args[0]);
+   const NSegment* segment = VG_(am_find_nsegment)(start);
 
+   if (length == 0)
+      return;
    /* Code that a program writes into a mapping of a file, be it executed only later. */
-   if ((args[2] & VKI_PROT_WRITE) && segment != NULL && segment->kind == SkFileC)
-      pl_translate_mutable(args[0], page_round_up(args[1]));
-   else if ((args[2] & VKI_PROT_WRITE) && (args[2] & VKI_PROT_EXEC))
-      VG_(discard_translations)(args[0], page_round_up(args[1]), "pagelab: code that may be written");
-   send_protection(args[0], page_round_up(args[1]), (UInt)args[2]);
+   if ((protection & VKI_PROT_WRITE) && segment != NULL && segment->kind == SkFileC)
+      pl_translate_mutable(start, length);
+   else if ((protection & VKI_PROT_WRITE) && (protection & VKI_PROT_EXEC))
+      VG_(discard_translations)(start, length, "pagelab: code that may be written");
+   send_protection(start, length, (UInt)protection);
+   pl_locks_protected(start, length);
 }
 
 /* ---- parts of ranges ---- */
 
-/* False if the call has stopped there. */
-typedef Bool OfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);
-
-/* Calls `of_part` for the parts of the range that the program has mapped, until it says stop; if `stop_at_hole`, until
-   the first hole. False if it has stopped, or if the range ends in a hole. */
-static Bool for_mapped_parts(Addr start, SizeT length, Bool stop_at_hole, OfPart* of_part, UInt argument)
+/* Segments are an array that covers all addresses, gaps included. */
+const NSegment* pl_memory_first_segment(void)
 {
-   static Addr starts[MOST_SEGMENTS];
-   Int n = VG_(am_get_segment_starts)(SkAnonC | SkFileC | SkShmC, starts, MOST_SEGMENTS), i;
+   const NSegment* segment = VG_(am_find_nsegment)(VG_(brk_base));
+
+   while (segment != NULL && segment->start > 0)
+      segment--;
+   return segment;
+}
+
+Bool pl_memory_for_parts(Addr start, SizeT length, Bool stop_at_hole, PlOfPart* of_part, UInt argument)
+{
+   const NSegment* segment = VG_(am_find_nsegment)(start);
    Addr end = start + length, reached = start;
 
-   for (i = 0; i < n; i++) {
-      const NSegment* segment = VG_(am_find_nsegment)(starts[i]);
+   /* There is none to be found in a gap. */
+   if (segment == NULL)
+      segment = pl_memory_first_segment();
+   for (; segment != NULL && segment->start < end; segment++) {
       Addr from = segment->start > start ? segment->start : start;
-      Addr to = segment->end + 1 < end ? segment->end + 1 : end;
-      if (from >= to)
+      Addr to = segment->end < end - 1 ? segment->end + 1 : end;
+      if (from >= to || !pl_memory_is_programs(segment))
          continue;
       if ((stop_at_hole && from != reached) || !of_part(segment, from, to - from, argument))
          return False;
@@ -294,47 +312,6 @@ static Bool advise_part(const NSegment* segment, Addr start, SizeT length, UInt 
    if (allowed)
       send_advice(start, length, advice);
    return allowed;
-}
-
-/* mlock populates private writable memory by writes, and other memory by reads (populate_vma_page_range). */
-static Bool populate_part(const NSegment* segment, Addr start, SizeT length, UInt goes_on)
-{
-   Bool writes = segment->hasW && !pl_ranges_touch(&shared, start, length);
-
-   if (segment->hasR || segment->hasW || segment->hasX) {
-      send_advice(start, length, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-      return True;
-   }
-   return goes_on;
-}
-
-static Bool is_mapped(const NSegment* segment, Addr start, SizeT length, UInt unused)
-{
-   (void)segment;
-   (void)start;
-   (void)length;
-   (void)unused;
-   return True;
-}
-
-/* Over a hole mlock does nothing; else it populates, up to memory that must not be accessed. */
-static void after_mlock(Addr address, SizeT length)
-{
-   Addr start = address & ~(Addr)4095;
-   SizeT whole = page_round_up(address + length - start);
-
-   if (for_mapped_parts(start, whole, True, is_mapped, 0))
-      for_mapped_parts(start, whole, True, populate_part, False);
-}
-
-static void after_mlockall(UWord flags)
-{
-   lock_what_comes = (flags & MCL_FUTURE) && !(flags & MCL_ONFAULT);
-   if (!(flags & MCL_CURRENT) || (flags & MCL_ONFAULT))
-      return;
-   for_mapped_parts(0, ALL_ADDRESSES, False, populate_part, True);
-   if (stack_start != 0)
-      send_advice(stack_start, PL_EXEC_STACK_BYTES, MADV_POPULATE_WRITE);
 }
 
 /* ---- memory of other calls ---- */
@@ -379,6 +356,11 @@ Bool pl_memory_is_shared(Addr address, SizeT length)
 SizeT pl_memory_shared_bytes(Addr address, SizeT length)
 {
    return pl_ranges_bytes(&shared, address, length);
+}
+
+Bool pl_memory_is_programs(const NSegment* segment)
+{
+   return segment->kind == SkAnonC || segment->kind == SkFileC || segment->kind == SkShmC;
 }
 
 Addr pl_memory_stack_start(void)
@@ -438,17 +420,13 @@ static void after_mremap(const UWord* args, Addr address)
    pl_put64(address);
    pl_put64(length);
    pl_end();
+   pl_locks_moved(args[0], old_length, address, length);
    if (!(args[3] & MREMAP_DONTUNMAP))
       return;
    /* The pages have gone; the mapping is still there. */
    segment = VG_(am_find_nsegment)(args[0]);
    if (segment != NULL)
       send_mapping(args[0], old_length, protection_of(segment), MAP_PRIVATE | MAP_ANONYMOUS, 0, NULL);
-}
-
-void pl_memory_forked(void)
-{
-   lock_what_comes = False;
 }
 
 /* ---- system calls ---- */
@@ -461,6 +439,8 @@ void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
       if (!(args[3] & MAP_ANONYMOUS))
          pl_files_before_map((Int)args[4], args[5], page_round_up(args[1]));
       break;
+   case __NR_mprotect:
+   case __NR_pkey_mprotect: pl_locks_before_protect(args[0], page_round_up(args[1]), args[2]); break;
    case __NR_io_uring_enter: pl_io_uring_before_enter((Int)args[0], (UInt)args[1]); break;
    case __NR_shmdt: {
       const NSegment* segment = VG_(am_find_nsegment)(args[0]);
@@ -482,12 +462,9 @@ void pl_memory_after_failure(UInt number, UWord* args, UWord error)
       return;
    switch (number) {
    case __NR_msync: after_msync(args); break;
-   case __NR_madvise: for_mapped_parts(args[0], page_round_up(args[1]), populates, advise_part, advice); break;
-   case __NR_mlock: after_mlock(args[0], args[1]); break;
-   case __NR_mlock2:
-      if (!(args[2] & MLOCK_ONFAULT))
-         after_mlock(args[0], args[1]);
-      break;
+   case __NR_madvise: pl_memory_for_parts(args[0], page_round_up(args[1]), populates, advise_part, advice); break;
+   case __NR_mlock:
+   case __NR_mlock2: pl_locks_failed(number, args); break;
    default:
       break;
    }
@@ -507,20 +484,19 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       pl_translate_forget(args[0], page_round_up(args[1]));
       pl_ranges_remove(&shared, args[0], page_round_up(args[1]));
       pl_ranges_remove(&in_memory, args[0], page_round_up(args[1]));
+      pl_locks_unmapped(args[0], page_round_up(args[1]));
       pl_allocations_unmapped(args[0], page_round_up(args[1]));
       break;
    case __NR_mprotect:
-   case __NR_pkey_mprotect: after_mprotect(args); break;
+   case __NR_pkey_mprotect: pl_memory_protected(args[0], page_round_up(args[1]), args[2]); break;
    case __NR_mremap: after_mremap(args, value); break;
    case NR_REMAP_FILE_PAGES: after_remap_file_pages(args); break;
    case __NR_madvise: send_advice(args[0], page_round_up(args[1]), (UInt)args[2]); break;
-   case __NR_mlock: after_mlock(args[0], args[1]); break;
+   case __NR_mlock:
    case __NR_mlock2:
-      if (!(args[2] & MLOCK_ONFAULT))
-         after_mlock(args[0], args[1]);
-      break;
-   case __NR_mlockall: after_mlockall(args[0]); break;
-   case __NR_munlockall: lock_what_comes = False; break;
+   case __NR_munlock:
+   case __NR_mlockall:
+   case __NR_munlockall: pl_locks_after_call(number, args); break;
    case __NR_io_uring_setup: pl_io_uring_made((Int)value, args[1]); break;
    case __NR_io_uring_enter: pl_io_uring_after_enter((Int)args[0]); break;
    case __NR_io_uring_register: pl_io_uring_registered((UInt)args[1], args[2], (UInt)args[3]); break;
@@ -547,6 +523,7 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       if (detaching_bytes > 0) {
          pl_ranges_remove(&shared, args[0], detaching_bytes);
          pl_ranges_remove(&in_memory, args[0], detaching_bytes);
+         pl_locks_unmapped(args[0], detaching_bytes);
          send_address_length(PL_MUNMAP, args[0], detaching_bytes);
       }
       break;

@@ -13,6 +13,7 @@
 
 /* What happens to the process's mappings. */
 
+#include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 
 /* The mappings with which an image begins, as its first thread is about to run. */
@@ -39,7 +40,16 @@ extern SizeT pl_memory_shared_bytes(Addr address, SizeT length);
 #define PL_EXEC_STACK_BYTES (128u << 10)
 extern Addr pl_memory_stack_start(void);
 
-/* A forked child has no memory locked. */
-extern void pl_memory_forked(void);
+/* The protection of whole pages has changed. */
+extern void pl_memory_protected(Addr start, SizeT length, UWord protection);
+
+/* The first one of an array of all segments. */
+extern const NSegment* pl_memory_first_segment(void);
+extern Bool pl_memory_is_programs(const NSegment* segment);
+/* False if the call has stopped there. */
+typedef Bool PlOfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);
+/* Calls `of_part` for the parts of the range that the program has mapped, until it says stop; if `stop_at_hole`, until
+   the first hole. False if it has stopped, or if the range ends in a hole. */
+extern Bool pl_memory_for_parts(Addr start, SizeT length, Bool stop_at_hole, PlOfPart* of_part, UInt argument);
 
 #endif

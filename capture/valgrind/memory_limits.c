@@ -19,6 +19,7 @@
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
@@ -26,6 +27,7 @@
 #include "core.h"
 #include "memory.h"
 #include "memory_limits.h"
+#include "memory_locks.h"
 #include "stream.h"
 
 #define NO_LIMIT (~0UL)
@@ -41,6 +43,7 @@
 #define CAP_SYS_RESOURCE 24
 
 extern struct vki_rlimit VG_(client_rlimit_data);
+extern const UChar VG_(trampoline_stuff_start);
 extern struct vki_rlimit VG_(client_rlimit_stack);
 
 static struct vki_rlimit address_space = {NO_LIMIT, NO_LIMIT};
@@ -70,10 +73,46 @@ static void lift_kernel_limit(UInt i)
    is_shared[i] = limits[i]->rlim_max != NO_LIMIT;
 }
 
+/* Code and data that the kernel maps into each process, of which Valgrind unmaps the code before the program begins. */
+static SizeT vdso_bytes = 0;
+
+static void find_vdso(void)
+{
+   static HChar text[65536];
+   HChar* line = text;
+   SysRes file;
+   Int n, length = 0;
+
+   file = VG_(open)("/proc/self/maps", VKI_O_RDONLY, 0);
+   if (sr_isError(file))
+      return;
+   /* These mappings are the last ones. */
+   while ((n = VG_(read)((Int)sr_Res(file), text + length, (Int)sizeof text - 1 - length)) > 0) {
+      length += n;
+      if (length > (Int)sizeof text / 2) {
+         VG_(memmove)(text, text + length - sizeof text / 4, sizeof text / 4);
+         length = sizeof text / 4;
+      }
+   }
+   VG_(close)((Int)sr_Res(file));
+   text[length] = '\0';
+   while (line != NULL && *line != '\0') {
+      HChar *end = VG_(strchr)(line, '\n'), *rest;
+      if (end != NULL)
+         *end++ = '\0';
+      if (VG_(strstr)(line, "[vdso]") != NULL || VG_(strstr)(line, "[vvar") != NULL) {
+         Addr start = VG_(strtoull16)(line, &rest);
+         vdso_bytes += VG_(strtoull16)(rest + 1, NULL) - start;
+      }
+      line = end;
+   }
+}
+
 void pl_memory_limits_begin(const HChar* text)
 {
    UInt i;
 
+   find_vdso();
    for (i = 0; i < LIMITS_N; i++) {
       HChar* end;
       if (text == NULL) {
@@ -117,7 +156,7 @@ void pl_memory_limits_tell_kernel(void)
       kernel_limit(resources[i], limits[i], NULL);
 }
 
-static Bool may_raise_hard_limits(void)
+Bool pl_may_use(UInt capability)
 {
    struct {
       UInt version;
@@ -126,7 +165,7 @@ static Bool may_raise_hard_limits(void)
    UInt sets[6] = {0};
 
    return pl_system_call(__NR_capget, (ULong)(Addr)&header, (ULong)(Addr)sets, 0, 0, 0, 0) == 0
-          && (sets[0] >> CAP_SYS_RESOURCE & 1);
+          && (sets[0] >> capability & 1);
 }
 
 Bool pl_memory_limits_call(UWord resource, const struct vki_rlimit* asked, struct vki_rlimit* old,
@@ -137,7 +176,7 @@ Bool pl_memory_limits_call(UWord resource, const struct vki_rlimit* asked, struc
    if (asked != NULL && asked->rlim_cur <= asked->rlim_max) {
       UInt i;
       for (i = 0; i < LIMITS_N; i++) {
-         if (resources[i] == resource && asked->rlim_max > limits[i]->rlim_max && may_raise_hard_limits())
+         if (resources[i] == resource && asked->rlim_max > limits[i]->rlim_max && pl_may_use(CAP_SYS_RESOURCE))
             limits[i]->rlim_max = asked->rlim_max;
       }
    }
@@ -163,21 +202,6 @@ const struct vki_rlimit* pl_memory_limit_of_address_space(void)
 
 /* ---- what the program has ---- */
 
-static Bool is_programs(const NSegment* segment)
-{
-   return segment->kind == SkAnonC || segment->kind == SkFileC || segment->kind == SkShmC;
-}
-
-/* Segments are an array that covers all addresses, gaps included. */
-static const NSegment* first_segment(void)
-{
-   const NSegment* segment = VG_(am_find_nsegment)(VG_(brk_base));
-
-   while (segment != NULL && segment->start > 0)
-      segment--;
-   return segment;
-}
-
 /* The program's part of the range. Of the heap Valgrind maps a page more than there is, and keeps what brk gives back;
    of the stack it has less than execve maps. */
 static PlUsage usage_in(Addr start, Addr end)
@@ -185,12 +209,14 @@ static PlUsage usage_in(Addr start, Addr end)
    PlUsage usage = {0, 0, 0};
    Addr heap_end = (VG_(brk_limit) + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
    Addr stack_start = pl_memory_stack_start(), first_stack_page = stack_start + PL_EXEC_STACK_BYTES;
-   const NSegment* segment = first_segment();
+   const NSegment* segment = pl_memory_first_segment();
 
    for (; segment != NULL && segment->start < end; segment++) {
       Addr from = segment->start, to = segment->end + 1;
       Bool is_stack = stack_start != 0 && from <= first_stack_page && first_stack_page < to;
-      if (!is_programs(segment))
+      /* Code of the tool that runs as the program's. */
+      Bool is_tools = from <= (Addr)&VG_(trampoline_stuff_start) && (Addr)&VG_(trampoline_stuff_start) < to;
+      if (!pl_memory_is_programs(segment) || is_tools)
          continue;
       if (is_stack && from > stack_start)
          from = stack_start;
@@ -210,7 +236,10 @@ static PlUsage usage_in(Addr start, Addr end)
 
 PlUsage pl_memory_usage(void)
 {
-   return usage_in(0, ALL_ADDRESSES);
+   PlUsage usage = usage_in(0, ALL_ADDRESSES);
+
+   usage.all += vdso_bytes;
+   return usage;
 }
 
 /* ---- whether it may have more ---- */
@@ -262,6 +291,9 @@ Bool pl_memory_may_protect(Addr address, SizeT length, UWord protection)
       return True;
    part = usage_in(address, address + length);
    usage = pl_memory_usage();
+   /* Linux asks whether the pages could be mapped as they are, too, and where they could not, it lets them be. */
+   if ((usage.all + part.all) / PAGE_BYTES > address_space.rlim_cur / PAGE_BYTES)
+      return True;
    return data_may_grow(&usage, part.all - pl_memory_shared_bytes(address, length) - part.data);
 }
 
@@ -275,7 +307,7 @@ Bool pl_memory_may_remap(const SyscallArgs* arguments)
    SizeT old_length = whole_pages(arguments->arg2), length = whole_pages(arguments->arg3), replaced = 0, more;
    const NSegment* segment = VG_(am_find_nsegment)(arguments->arg1);
 
-   if (is_unlimited() || segment == NULL || !is_programs(segment))
+   if (is_unlimited() || segment == NULL || !pl_memory_is_programs(segment))
       return True;
    more = arguments->arg4 & MREMAP_DONTUNMAP ? length : length > old_length ? length - old_length : 0;
    if (arguments->arg4 & MREMAP_FIXED)
@@ -291,7 +323,7 @@ Bool pl_memory_heap_may_end(Addr end)
    if (end <= VG_(brk_limit))
       return True;
    return end - VG_(brk_base) <= VG_(client_rlimit_data).rlim_cur
-          && (then <= now || pl_memory_may_grow(then - now, True));
+          && (then <= now || (pl_memory_may_grow(then - now, True) && !pl_locks_refuse(then - now)));
 }
 
 /* ---- what has no call of its own ---- */
@@ -323,12 +355,21 @@ void __wrap_vgSysWrap_linux_sys_shmat_before(ThreadId tid, SyscallArgLayout* lay
       UChar rest[256];
    } facts;
 
-   if (!is_unlimited()
-       && pl_system_call(__NR_shmctl, arguments->arg1, IPC_STAT, (ULong)(Addr)&facts, 0, 0, 0) == 0
-       && !pl_memory_may_grow(whole_pages(facts.bytes), False)) {
+   UWord error = 0;
+
+   facts.bytes = 0;
+   if (pl_system_call(__NR_shmctl, arguments->arg1, IPC_STAT, (ULong)(Addr)&facts, 0, 0, 0) == 0) {
+      if (pl_locks_refuse(whole_pages(facts.bytes)))
+         error = VKI_EAGAIN;
+      else if (!is_unlimited() && !pl_memory_may_grow(whole_pages(facts.bytes), False))
+         error = VKI_ENOMEM;
+   }
+   if (error != 0) {
       status->what = SsComplete;
-      status->sres = VG_(mk_SysRes_Error)(VKI_ENOMEM);
+      status->sres = VG_(mk_SysRes_Error)(error);
       return;
    }
    __real_vgSysWrap_linux_sys_shmat_before(tid, layout, arguments, status, flags);
+   if (status->what == SsComplete && !sr_isError(status->sres))
+      pl_locks_made(sr_Res(status->sres), whole_pages(facts.bytes));
 }

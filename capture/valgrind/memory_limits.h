@@ -41,6 +41,9 @@ typedef struct {
 } PlUsage;
 extern PlUsage pl_memory_usage(void);
 
+/* Whether the process has one of the kernel's capabilities (CAP_*). */
+extern Bool pl_may_use(UInt capability);
+
 /* Whether the program's limits let it have so much more address space. */
 extern Bool pl_memory_may_grow(SizeT bytes, Bool is_data);
 extern Bool pl_memory_may_map(Addr address, SizeT length, UWord protection, UWord flags);

@@ -30,6 +30,7 @@
 #include "image.h"
 #include "limits.h"
 #include "memory.h"
+#include "memory_locks.h"
 #include "proc_self.h"
 #include "process.h"
 #include "signals.h"
@@ -225,7 +226,7 @@ static void after_fork_in_child(ThreadId tid)
       return;
    }
    key = child_key;
-   pl_memory_forked();
+   pl_locks_forked();
    connect_and_greet(1);
    pl_edges_forked(tid);
    current = VG_INVALID_THREADID;

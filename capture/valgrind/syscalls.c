@@ -24,6 +24,7 @@
 #include "debugging.h"
 #include "memory.h"
 #include "memory_limits.h"
+#include "memory_locks.h"
 #include "mmap_flags.h"
 #include "newer_calls.h"
 #include "process.h"
@@ -193,17 +194,6 @@ SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
 
 /* ---- mappings ---- */
 
-extern Before __real_vgSysWrap_generic_sys_mprotect_before, __wrap_vgSysWrap_generic_sys_mprotect_before;
-
-void __wrap_vgSysWrap_generic_sys_mprotect_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
-                                                  SyscallStatus* status, UWord* flags)
-{
-   if (pl_segments_are_left() && pl_memory_may_protect(arguments->arg1, arguments->arg2, arguments->arg3))
-      __real_vgSysWrap_generic_sys_mprotect_before(tid, layout, arguments, status, flags);
-   else
-      fail(status, VKI_ENOMEM);
-}
-
 extern Before __real_vgSysWrap_generic_sys_mremap_before, __wrap_vgSysWrap_generic_sys_mremap_before;
 
 /* mremap with MREMAP_DONTUNMAP, of private anonymous memory: moves the mapping, and makes a new one in its place. */
@@ -273,7 +263,12 @@ static void map_again(const SyscallArgs* arguments, SyscallStatus* status)
 void __wrap_vgSysWrap_generic_sys_mremap_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                 SyscallStatus* status, UWord* flags)
 {
-   if (!pl_segments_are_left() || !pl_memory_may_remap(arguments))
+   SizeT old_length = (arguments->arg2 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   SizeT length = (arguments->arg3 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+
+   if (length > old_length && pl_locks_refuse_growth(arguments->arg1, length - old_length))
+      fail(status, VKI_EAGAIN);
+   else if (!pl_segments_are_left() || !pl_memory_may_remap(arguments))
       fail(status, VKI_ENOMEM);
    else if (arguments->arg4 & MREMAP_DONTUNMAP)
       move_and_keep(tid, layout, arguments, status, flags);

@@ -124,6 +124,82 @@ int main(void) {
 }
 """
 
+PROTECTS_PARTS = r"""
+/* The permissions of the mappings with these addresses. */
+static void show(char *first, size_t bytes) {
+    char line[600], permissions[9];
+    unsigned long start, end;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %8s", &start, &end, permissions) == 3 && start < (size_t)first + bytes
+            && (size_t)first < end) printf(" %s", permissions);
+    }
+    fclose(maps);
+}
+#define TRY(call) ({ errno = 0; int result = (call); printf(" %d/%d", result, errno); })
+int main(void) {
+    char *one = map_kind(96 * MIB, PROT_READ, MAP_PRIVATE);
+    mprotect(one + 16 * MIB, 80 * MIB, PROT_READ | PROT_EXEC);
+    struct rlimit data = {64 * MIB, RLIM_INFINITY};
+    setrlimit(RLIMIT_DATA, &data);
+    TRY(mprotect(one, 96 * MIB, BOTH)); show(one, 96 * MIB);
+    one[0] = 1;
+    data.rlim_cur = RLIM_INFINITY;
+    setrlimit(RLIMIT_DATA, &data);
+    /* A hole, and a mapping of a file that must not be written. */
+    char *holed = map_kind(3 * PAGE, PROT_READ, MAP_PRIVATE);
+    munmap(holed + 2 * PAGE, PAGE);
+    mprotect(holed + PAGE, PAGE, PROT_NONE);
+    TRY(mprotect(holed, 3 * PAGE, BOTH)); show(holed, 2 * PAGE);
+    holed[PAGE] = 1;
+    TRY(mprotect(holed + 2 * PAGE, 0, BOTH)); TRY(mprotect(holed + 8, 1, BOTH)); TRY(mprotect(holed, -1, BOTH));
+    char *filed = map_kind(3 * PAGE, PROT_READ, MAP_PRIVATE);
+    mmap(filed + PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, open("/proc/self/exe", O_RDONLY), 0);
+    TRY(mprotect(filed, 3 * PAGE, BOTH)); show(filed, 3 * PAGE);
+    filed[0] = 1;
+    puts("");
+}
+"""
+
+LOCKS = r"""
+#define TRY(call) ({ errno = 0; int result = (call); printf(" %d/%d", result, errno); show_locked(); })
+static void show_locked(void) {
+    char line[600];
+    long locked;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status)) if (sscanf(line, "VmLck: %ld", &locked) == 1) printf(":%ld", locked >> 10);
+    fclose(status);
+}
+static void *lock(size_t bytes, int flags) { return map_kind(bytes, BOTH, MAP_PRIVATE | flags); }
+int main(void) {
+    limit(RLIMIT_MEMLOCK, 8 * MIB);
+    if (setuid(65534)) puts("not root");
+    /* Valgrind's own memory does not count. */
+    printf("%d", mlockall(MCL_CURRENT)); munlockall();
+    char *one = map_kind(7 * MIB, BOTH, MAP_PRIVATE), *other = map_kind(7 * MIB, BOTH, MAP_PRIVATE);
+    TRY(mlock(one, 4 * MIB)); TRY(mlock(one, 7 * MIB)); TRY(munlock(one, 3 * MIB)); TRY(mlock(other, 5 * MIB));
+    TRY(lock(3 * MIB, MAP_LOCKED) != MAP_FAILED); TRY(lock(2 * MIB, MAP_LOCKED) != MAP_FAILED);
+    TRY(munlockall()); TRY(mlockall(MCL_CURRENT)); TRY(mlockall(0)); TRY(mlockall(MCL_ONFAULT)); TRY(mlockall(8));
+    TRY(mlockall(MCL_FUTURE)); TRY((one = lock(2 * MIB, 0)) != MAP_FAILED); TRY(lock(7 * MIB, 0) != MAP_FAILED);
+    TRY(sbrk(7 * MIB) != (void *)-1); TRY(sbrk(MIB) != (void *)-1);
+    TRY((one = mremap(one, 2 * MIB, 3 * MIB, MREMAP_MAYMOVE)) != MAP_FAILED);
+    TRY(mremap(one, 3 * MIB, 8 * MIB, MREMAP_MAYMOVE) != MAP_FAILED);
+    int segment = shmget(IPC_PRIVATE, 7 * MIB, 0600);
+    TRY(shmat(segment, 0, 0) != (void *)-1);
+    shmctl(segment, IPC_RMID, 0);
+    if (!fork()) { TRY(lock(9 * MIB, 0) != MAP_FAILED); fflush(stdout); _exit(0); }
+    wait(0);
+    TRY(mlockall(MCL_FUTURE | MCL_ONFAULT)); TRY((one = lock(MIB, MAP_POPULATE)) != MAP_FAILED);
+    unsigned char present[256];
+    mincore(one, MIB, present);
+    printf(" %d", present[7] & 1);
+    munlockall();
+    limit(RLIMIT_MEMLOCK, 0);
+    TRY(mlock(one, PAGE)); TRY(mlockall(MCL_FUTURE)); TRY(lock(MIB, MAP_LOCKED) != MAP_FAILED); TRY(munlock(one, PAGE));
+    puts("");
+}
+"""
+
 
 @pytest.mark.parametrize(
     ("source", "expected"),
@@ -133,6 +209,8 @@ int main(void) {
         pytest.param(LIMITS_ITS_HEAP, "15 1 1\n", id="heap"),
         pytest.param(LIMITS_ITS_STACK, "1\noverflow\n", id="stack"),
         pytest.param(RAISES_ITS_LIMITS, None, id="raised limits"),
+        pytest.param(PROTECTS_PARTS, None, id="mprotect of several mappings"),
+        pytest.param(LOCKS, None, id="locked memory"),
     ],
 )
 def test_limits_of_memory_hold_as_they_do_natively(
@@ -144,6 +222,23 @@ def test_limits_of_memory_hold_as_they_do_natively(
     assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
     assert expected is None or native == expected
     assert losses(pagelab) == []
+
+
+def test_the_address_space_has_as_many_pages_as_natively(pagelab: Pagelab, tmp_path: Path) -> None:
+    """With those of the vdso. A static program, as ld.so allocates a page more where there is a vdso."""
+    source = r"""
+    int main(void) {
+        char text[100] = "";
+        limit(RLIMIT_AS, 16 * MIB);
+        read(open("/proc/self/statm", O_RDONLY), text, 8);
+        int pages = 0;
+        while (map_kind(PAGE, pages % 2 ? BOTH : PROT_READ, MAP_PRIVATE) != MAP_FAILED) pages++;
+        printf("%d %d\n", atoi(text), pages);
+    }
+    """
+    program = compiled(tmp_path, LIMITS + source, "-static")
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert recorded.stdout == natively(program), recorded.stderr
 
 
 @pytest.mark.parametrize("option", ["-v", "-d", "-s"])

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/memory_locks.h
