@@ -22,6 +22,7 @@
 #include "core.h"
 #include "exec_check.h"
 #include "stream.h"
+#include "text_busy.h"
 
 #define O_PATH 010000000
 #define O_NOFOLLOW 0400000
@@ -38,6 +39,7 @@
 #define ERROR_ACCESS 13
 #define ERROR_LOOP 40
 #define ERROR_TOO_LONG 7
+#define ERROR_TEXT_BUSY 26
 
 #define PATH_MAX 4096
 /* Interpreters of interpreters that Linux follows. */
@@ -111,7 +113,9 @@ static UWord check_file(Int file)
       return ERROR_ACCESS;
    result = pl_system_call(NR_FACCESSAT2, (ULong)file, (ULong)(Addr) "", X_OK, AT_EACCESS | AT_EMPTY_PATH, 0, 0);
    /* Kernels before 5.8 lack the call; Valgrind looks at the file's mode. */
-   return result == -ERROR_ACCESS ? ERROR_ACCESS : 0;
+   if (result == -ERROR_ACCESS)
+      return ERROR_ACCESS;
+   return pl_text_is_written(file) ? ERROR_TEXT_BUSY : 0;
 }
 
 UWord pl_exec_find(Int directory, const HChar* path, UWord flags, Int* file)

@@ -66,6 +66,11 @@ static HChar tool_path[40];
 static HChar* launcher = NULL;
 static const HChar* folder = NULL;
 
+const HChar* pl_image_interpreter(void)
+{
+   return interpreter;
+}
+
 static Bool same_file(const struct vg_stat* a, const struct vg_stat* b)
 {
    return a->dev == b->dev && a->ino == b->ino;

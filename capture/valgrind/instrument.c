@@ -20,6 +20,7 @@
 
 #include "allocations.h"
 #include "floating_point.h"
+#include "popf.h"
 #include "instrument.h"
 #include "origins.h"
 #include "own_code.h"
@@ -516,6 +517,8 @@ IRSB* pl_instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* 
       instrument_statement(statement);
       pl_floating_point_statement(builder.out, statement);
       addStmtToIRSB(builder.out, statement);
+      if (statement->tag == Ist_IMark)
+         pl_popf_instruction(builder.out, statement->Ist.IMark.addr, statement->Ist.IMark.len);
    }
    if (in->jumpkind == Ijk_Sys_syscall)
       pl_kernel_was_called();

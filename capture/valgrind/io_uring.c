@@ -15,6 +15,7 @@
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_vki.h"
 
@@ -66,6 +67,7 @@ enum { READV = 1, WRITEV = 2, READ_FIXED = 4, WRITE_FIXED = 5, READ = 22, WRITE 
 /* Where struct io_uring_files_update has the descriptors. */
 #define UPDATED_FILES 8
 #define NO_FILE (-1)
+#define SEEK_CUR 1
 
 typedef struct {
    Int descriptor;
@@ -239,14 +241,53 @@ void pl_io_uring_before_enter(Int descriptor, UInt submitted)
    }
 }
 
-/* `bytes` of what the operation names have been read or written. */
-static void complete(Int descriptor, ULong user_data, UWord bytes)
+static Addr completion(const IoRing* ring, UInt number)
 {
+   UInt mask = (UInt)load(ring->completions + word(ring->parameters, COMPLETIONS + MASK), 4);
+   UInt bytes = word(ring->parameters, FLAGS) & SETUP_CQE32 ? 32 : 16;
+
+   return ring->completions + word(ring->parameters, COMPLETIONS + ENTRIES) + (SizeT)(number & mask) * bytes;
+}
+
+static UWord completed_bytes(Addr entry)
+{
+   Int result = (Int)load(entry + 8, 4);
+
+   return result > 0 ? (UWord)result : 0;
+}
+
+/* What has been written to the file at its descriptor's offset by operations that completed from this number on. */
+static UWord written_later(const IoRing* ring, UInt from, UInt tail, Int file)
+{
+   UWord bytes = 0;
+   UInt i;
+
+   for (; from != tail; from++) {
+      Addr entry = completion(ring, from);
+      ULong user_data = load(entry, 8);
+      for (i = 0; i < pending_n; i++) {
+         if (pending[i].descriptor != ring->descriptor || pending[i].user_data != user_data)
+            continue;
+         if (pending[i].file == file && pending[i].offset < 0)
+            bytes += completed_bytes(entry);
+         break;
+      }
+   }
+   return bytes;
+}
+
+/* `bytes` of what the operation names have been read or written. */
+static void complete(const IoRing* ring, UInt tail)
+{
+   Addr entry = completion(ring, ring->seen);
+   ULong user_data = load(entry, 8);
+   UWord bytes = completed_bytes(entry);
    UInt i, kept = 0;
+   Long end;
 
    for (i = 0; i < pending_n; i++) {
       Pending operation = pending[i];
-      if (operation.descriptor != descriptor || operation.user_data != user_data) {
+      if (operation.descriptor != ring->descriptor || operation.user_data != user_data) {
          pending[kept++] = operation;
          continue;
       }
@@ -254,9 +295,13 @@ static void complete(Int descriptor, ULong user_data, UWord bytes)
          operation.length = bytes;
       bytes -= operation.length;
       pl_memory_kernel_access(operation.writes, operation.address, operation.length);
-      if (operation.file != NO_FILE)
-         pl_files_written(operation.file, operation.offset < 0 ? -1 : operation.offset + (Long)operation.length,
-                          operation.length);
+      if (operation.file == NO_FILE)
+         continue;
+      /* The descriptor's offset is behind all that has been written there since. */
+      end = operation.offset >= 0 ? operation.offset + (Long)operation.length
+                                  : VG_(lseek)(operation.file, 0, SEEK_CUR) - (Long)bytes
+                                       - (Long)written_later(ring, ring->seen + 1, tail, operation.file);
+      pl_files_written(operation.file, end, operation.length);
    }
    pending_n = kept;
 }
@@ -264,19 +309,13 @@ static void complete(Int descriptor, ULong user_data, UWord bytes)
 void pl_io_uring_after_enter(Int descriptor)
 {
    IoRing* ring = ring_of(descriptor);
-   UInt tail, mask;
+   UInt tail;
 
    if (ring == NULL || ring->completions == 0)
       return;
    tail = (UInt)load(ring->completions + word(ring->parameters, COMPLETIONS + TAIL), 4);
-   mask = (UInt)load(ring->completions + word(ring->parameters, COMPLETIONS + MASK), 4);
-   for (; ring->seen != tail; ring->seen++) {
-      UInt bytes = word(ring->parameters, FLAGS) & SETUP_CQE32 ? 32 : 16;
-      Addr entry = ring->completions + word(ring->parameters, COMPLETIONS + ENTRIES)
-                   + (SizeT)(ring->seen & mask) * bytes;
-      Int result = (Int)load(entry + 8, 4);
-      complete(descriptor, load(entry, 8), result > 0 ? (UWord)result : 0);
-   }
+   for (; ring->seen != tail; ring->seen++)
+      complete(ring, tail);
 }
 
 static void note_registered_files(Addr descriptors, UInt n)

@@ -23,10 +23,12 @@
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "cpu_time.h"
 #include "limits.h"
 #include "memory_limits.h"
 #include "stream.h"
 
+#define RLIMIT_CPU 0
 #define RLIMIT_FSIZE 1
 #define RLIMIT_NOFILE 7
 
@@ -66,10 +68,13 @@ void pl_limits_begin(void)
    Long soft, hard;
 
    pl_memory_limits_tell_user();
-   if (pl_descriptors_text == NULL)
+   if (pl_descriptors_text == NULL) {
+      pl_cpu_time_begin(NULL);
       return;
+   }
    soft = VG_(strtoll10)(pl_descriptors_text, &end);
-   hard = *end == ':' ? VG_(strtoll10)(end + 1, NULL) : soft;
+   hard = VG_(strtoll10)(end + 1, &end);
+   pl_cpu_time_begin(end + 1);
    if (hard < VG_(fd_hard_limit))
       VG_(fd_hard_limit) = (Int)hard;
    VG_(fd_soft_limit) = soft < VG_(fd_hard_limit) ? (Int)soft : VG_(fd_hard_limit);
@@ -77,9 +82,10 @@ void pl_limits_begin(void)
 
 const HChar* pl_limits_text(void)
 {
-   static HChar text[24];
+   static HChar text[80];
 
-   VG_(sprintf)(text, "%d:%d", VG_(fd_soft_limit), VG_(fd_hard_limit));
+   VG_(sprintf)(text, "%d:%d,%lu:%lu", VG_(fd_soft_limit), VG_(fd_hard_limit), pl_cpu_time_limit()->rlim_cur,
+                pl_cpu_time_limit()->rlim_max);
    return text;
 }
 
@@ -92,6 +98,7 @@ static void tell_kernel(void)
    struct vki_rlimit limit;
 
    pl_memory_limits_tell_kernel();
+   pl_cpu_time_tell_kernel();
    if (!kernel_limit(NULL, &limit))
       return;
    limit.rlim_cur = (UWord)VG_(fd_soft_limit);
@@ -144,6 +151,17 @@ static void pretend_file_size(SyscallStatus* status)
    status->sres = VG_(mk_SysRes_Success)(0);
 }
 
+static void change_cpu_time(const struct vki_rlimit* asked, struct vki_rlimit* old, SyscallStatus* status)
+{
+   struct vki_rlimit before = *pl_cpu_time_limit();
+   UWord error = asked == NULL ? 0 : pl_cpu_time_set(asked);
+
+   status->what = SsComplete;
+   status->sres = error != 0 ? VG_(mk_SysRes_Error)(error) : VG_(mk_SysRes_Success)(0);
+   if (error == 0 && old != NULL)
+      *old = before;
+}
+
 static Bool is_bad(Addr address, UInt protection, SyscallStatus* status)
 {
    if (address == 0 || VG_(am_is_valid_for_client)(address, sizeof(struct vki_rlimit), protection))
@@ -161,6 +179,10 @@ static Bool change_limit(UWord resource, Addr new_address, Addr old_address, Sys
    if (is_bad(new_address, VKI_PROT_READ, status) || is_bad(old_address, VKI_PROT_WRITE, status)
        || pl_memory_limits_call(resource, asked, (struct vki_rlimit*)old_address, status))
       return True;
+   if (resource == RLIMIT_CPU) {
+      change_cpu_time(asked, (struct vki_rlimit*)old_address, status);
+      return True;
+   }
    if (asked != NULL && resource == RLIMIT_NOFILE)
       ask_for_descriptors(asked);
    if (asked == NULL || resource != RLIMIT_FSIZE || asked->rlim_cur == ~0UL)

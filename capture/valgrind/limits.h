@@ -15,7 +15,8 @@
 
 /* Before the tool opens any: keeps descriptors for it. */
 extern void pl_limits_make_room(void);
-/* What an image leaves the next one (--descriptors=): its limits of descriptors, "soft:hard"; NULL in the first one. */
+/* What an image leaves the next one (--descriptors=): its limits of descriptors and of CPU time, "soft:hard,soft:hard";
+   NULL in the first one. */
 extern const HChar* pl_descriptors_text;
 extern const HChar* pl_limits_text(void);
 /* As options have been read. */

@@ -63,7 +63,7 @@ static void print_usage(void)
    VG_(printf)("    --stacks=yes|no           tell calls, returns and allocations [no]\n");
    VG_(printf)("    --ignored-signals=MASK    hexadecimal; what the first program inherits of the C library's signals [0]\n");
    VG_(printf)("    --recorder=PID            parent of the first program\n");
-   VG_(printf)("    --door=FD --filters=FD --key=N --argv0=TEXT --descriptors=SOFT:HARD --memory=TEXT    what a program leaves to the one that it executes\n");
+   VG_(printf)("    --door=FD --filters=FD --key=N --argv0=TEXT --descriptors=TEXT --memory=TEXT    what a program leaves to the one that it executes\n");
 }
 
 static void print_debug_usage(void)

@@ -22,12 +22,15 @@
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "cpu_time.h"
 #include "memory_limits.h"
 #include "stream.h"
+#include "text_busy.h"
 
 #define O_DIRECTORY 0200000
 #define O_PATH 010000000
 #define O_ACCESS_MODE 3
+#define AT_FDCWD (-100)
 #define NO_LIMIT (~0UL)
 #define FILE_BYTES 16384
 /* Signals of Linux, without the last one, which Valgrind keeps for itself. */
@@ -161,6 +164,7 @@ static UInt correct_limits(const HChar* line, ThreadId tid, HChar* out)
       const struct vki_rlimit* limit;
       const HChar* unit;
    } lines[] = {
+      {"Max cpu time", pl_cpu_time_limit(), "seconds"},
       {"Max address space", pl_memory_limit_of_address_space(), "bytes"},
       {"Max data size", &VG_(client_rlimit_data), "bytes"},
       {"Max stack size", &VG_(client_rlimit_stack), "bytes"},
@@ -264,13 +268,15 @@ extern Before __real_vgSysWrap_linux_sys_openat_before, __wrap_vgSysWrap_linux_s
 void __wrap_vgSysWrap_generic_sys_open_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                               SyscallStatus* status, UWord* flags)
 {
-   if (!opens_own_file(arguments->arg1, arguments->arg2, status))
+   if (!opens_own_file(arguments->arg1, arguments->arg2, status)
+       && !pl_text_refuses(AT_FDCWD, arguments->arg1, arguments->arg2, status))
       __real_vgSysWrap_generic_sys_open_before(tid, layout, arguments, status, flags);
 }
 
 void __wrap_vgSysWrap_linux_sys_openat_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                               SyscallStatus* status, UWord* flags)
 {
-   if (!opens_own_file(arguments->arg2, arguments->arg3, status))
+   if (!opens_own_file(arguments->arg2, arguments->arg3, status)
+       && !pl_text_refuses((Int)arguments->arg1, arguments->arg2, arguments->arg3, status))
       __real_vgSysWrap_linux_sys_openat_before(tid, layout, arguments, status, flags);
 }

@@ -35,6 +35,7 @@
 #include "process.h"
 #include "signals.h"
 #include "stream.h"
+#include "text_busy.h"
 #include "translate.h"
 #include "vfork.h"
 
@@ -137,6 +138,7 @@ static void on_first_instruction(ThreadId tid)
       begun = True;
       if (pl_door < 0)
          pl_signals_begin();
+      pl_text_busy_begins();
       pl_memory_begins(tid);
    }
 }

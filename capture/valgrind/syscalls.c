@@ -30,6 +30,7 @@
 #include "process.h"
 #include "seccomp.h"
 #include "stream.h"
+#include "text_busy.h"
 
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
@@ -126,7 +127,7 @@ static Added added[] = {
    {432, "fsmount", {may_block, NULL}},
    {433, "fspick", {may_block, NULL}},
    {434, "pidfd_open", {may_block, NULL}},
-   {437, "openat2", {may_block, NULL}},
+   {437, "openat2", {pl_openat2_before, NULL}},
    {438, "pidfd_getfd", {may_block, NULL}},
    {440, "process_madvise", {pl_process_madvise_before, pl_process_madvise_after}},
    {441, "epoll_pwait2", {pl_epoll_pwait2_before, pl_epoll_pwait2_after}},

@@ -241,7 +241,12 @@ int main(int n, char **names) {
     entries[1] = (struct io_uring_sqe){.opcode = IORING_OP_WRITEV, .fd = file, .addr = (size_t)vectors, .len = 2,
                                        .off = 192 * PAGE, .user_data = 1};
     ((unsigned *)(in + about.sq_off.array))[1] = 1;
-    if (n > 1) {
+    if (n > 1 && *names[1] == 'o') {
+        /* At the descriptor's offset. */
+        lseek(file, 64 * PAGE, SEEK_SET);
+        entries[0].flags = IOSQE_IO_LINK;
+        entries[0].off = entries[1].off = -1;
+    } else if (n > 1) {
         entries[0].flags = IOSQE_FIXED_FILE;
         entries[0].fd = 0;
         syscall(SYS_io_uring_register, ring, 2 /* IORING_REGISTER_FILES */, &file, 1);
@@ -255,9 +260,10 @@ int main(int n, char **names) {
 """
 
 
-def test_writes_of_io_uring_fill_files_in_memory(pagelab: Pagelab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["offset"]])
+def test_writes_of_io_uring_fill_files_in_memory(pagelab: Pagelab, tmp_path: Path, options: list[str]) -> None:
     program = compiled(tmp_path, WRITES_BY_RING)
-    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program, *options)
     if recorded.returncode == 77:
         pytest.skip("this kernel has no io_uring")
     assert (recorded.returncode, recorded.stdout) == (0, "256\n"), recorded.stderr
@@ -268,7 +274,7 @@ def test_writes_of_io_uring_fill_files_in_memory(pagelab: Pagelab, tmp_path: Pat
 
 
 def test_writes_to_registered_files_in_memory_are_a_loss(pagelab: Pagelab, tmp_path: Path) -> None:
-    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, WRITES_BY_RING), "x")
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, WRITES_BY_RING), "registered")
     if recorded.returncode == 77:
         pytest.skip("this kernel has no io_uring")
     (loss,) = losses(pagelab)

@@ -132,9 +132,53 @@ static void run(int folder, int closing) {
 }
 """
 
+BUSY = r"""
+#define OPEN(call) ({ errno = 0; int file = (call); printf(" %d", file < 0 ? errno : 0); if (file > 2) close(file); })
+/* A child that has executed the file when this returns. */
+static int start(const char *name) {
+    int begun[2], child;
+    char byte;
+    pipe2(begun, O_CLOEXEC);
+    if (!(child = fork())) { dup2(begun[1], 1); execl(name, name, "-c", "echo; sleep 60", NULL); _exit(9); }
+    read(begun[0], &byte, 1);
+    return child;
+}
+static void end(int child) { kill(child, SIGKILL); waitpid(child, 0, 0); }
+static void run(int folder, int closing) {
+    struct { unsigned long flags, mode, resolve; } how = {O_WRONLY};
+    char self[PATH_MAX] = "";
+    readlink("x", self, PATH_MAX - 1);
+    OPEN(open("x", O_WRONLY)); OPEN(openat(folder, "x", O_RDWR)); OPEN(creat("x", 0700)); OPEN(truncate(self, 1));
+    OPEN(open("x", O_TRUNC)); OPEN(open("x", O_RDONLY)); OPEN(open(self, O_WRONLY | O_CREAT | O_EXCL, 0700));
+    OPEN(syscall(437 /* openat2 */, AT_FDCWD, "x", &how, sizeof how)); OPEN(open("script", O_WRONLY));
+    system("cp /bin/sh copy; cp /bin/sh other");
+    int written = open("copy", O_WRONLY);
+    write_file("busy", "#!./copy\n", 0700);
+    TRY(execl("./copy", "copy", "-c", "exit 7", NULL)); TRY(execl("./busy", "busy", NULL));
+    close(written);
+    TRY(execl("./copy", "copy", "-c", "exit 7", NULL));
+    /* By one process, then by the next, a script. */
+    int child = start("./copy");
+    OPEN(open("copy", O_WRONLY));
+    end(child);
+    OPEN(open("copy", O_WRONLY));
+    write_file("busy", "#!./other\necho\nread line < fifo\n", 0700);
+    mkfifo("fifo", 0600);
+    child = start("./busy");
+    OPEN(open("other", O_WRONLY)); OPEN(open("busy", O_WRONLY));
+    end(child);
+    puts("");
+}
+"""
+
 
 @pytest.mark.parametrize(
-    "source", [pytest.param(BY_DESCRIPTOR, id="execveat"), pytest.param(IN_VAIN, id="execve in vain")]
+    "source",
+    [
+        pytest.param(BY_DESCRIPTOR, id="execveat"),
+        pytest.param(IN_VAIN, id="execve in vain"),
+        pytest.param(BUSY, id="files that run, or are written"),
+    ],
 )
 def test_execve_does_what_it_does_natively(pagelab: Pagelab, tmp_path: Path, source: str) -> None:
     program = compiled(tmp_path, EXECUTES.replace("int main(", source + "int main("))

@@ -224,6 +224,30 @@ def test_limits_of_memory_hold_as_they_do_natively(
     assert losses(pagelab) == []
 
 
+def test_cpu_time_is_counted_a_hundredfold(pagelab: Pagelab, tmp_path: Path) -> None:
+    """Natively the program is ended after a second."""
+    source = r"""
+    #include <time.h>
+    int main(void) {
+        struct rlimit limit = {1, 2}, is;
+        printf("%d", setrlimit(RLIMIT_CPU, &limit));
+        int zeros = open("/dev/zero", O_RDONLY);
+        char *memory = map_kind(16 * MIB, BOTH, MAP_PRIVATE);
+        while (clock() < 1.1 * CLOCKS_PER_SEC) read(zeros, memory, 16 * MIB);
+        getrlimit(RLIMIT_CPU, &is);
+        printf(" %lu %lu\n", is.rlim_cur, is.rlim_max);
+        limit.rlim_cur = 3;
+        printf("%d\n", setrlimit(RLIMIT_CPU, &limit) && errno == EINVAL);
+        fflush(stdout);
+        return system("ulimit -t; grep -c 'cpu time  *1  *2 ' /proc/self/limits");
+    }
+    """
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, LIMITS + source))
+    assert recorded.stdout == "0 1 2\n1\n1\n1\n", recorded.stderr
+    assert "its limit of CPU time (ulimit -t) of 1 s was one of 100 s" in recorded.stderr
+    assert losses(pagelab) == []
+
+
 def test_the_address_space_has_as_many_pages_as_natively(pagelab: Pagelab, tmp_path: Path) -> None:
     """With those of the vdso. A static program, as ld.so allocates a page more where there is a vdso."""
     source = r"""

@@ -13,6 +13,7 @@ pytestmark = needs_recorder
 
 ROUNDING = "it sets a rounding mode other than to nearest"
 DENORMALS = "it sets denormal numbers to be taken as zero"
+ALIGNMENT = "it sets the flag AC for alignment checks (popf)"
 TRAPS = "it asks for SIGFPE at floating-point exceptions"
 FLAGS = "it asks which floating-point exceptions have occurred"
 
@@ -44,6 +45,14 @@ int main(void) {
     volatile double one = 1;
     fesetround(fegetround());
     printf("%.3f %.3f %.3f %g\n", sin(one), pow(one + 1, 0.5), exp(one), strtod("0.1", 0) / 3);
+}
+"""
+
+SETS_FLAGS = r"""
+int main(void) {
+    __asm__ volatile("sub $128, %rsp; pushfq; orq $0x40000, (%rsp); popfq; nop; pushfq; andq $~0x40000, (%rsp); popfq;"
+                     "add $128, %rsp");
+    puts("set");
 }
 """
 
@@ -98,10 +107,11 @@ def _notes(pagelab: Pagelab) -> list[str]:
         pytest.param(ASKS, [FLAGS], id="flags of exceptions"),
         pytest.param(ASKS_ITSELF, [FLAGS], id="flags by an instruction"),
         pytest.param(FLUSHES, [DENORMALS], id="denormal numbers"),
+        pytest.param(SETS_FLAGS, [ALIGNMENT], id="a flag on the stack"),
         pytest.param(PLAIN, [], id="nothing unusual"),
     ],
 )
-def test_a_trace_tells_of_floating_point_modes(
+def test_a_trace_tells_of_modes_of_the_processor(
     pagelab: Pagelab, tmp_path: Path, source: str, expected: list[str]
 ) -> None:
     program = compiled(tmp_path, source, "-fno-builtin", "-Wl,--no-as-needed", "-lm")

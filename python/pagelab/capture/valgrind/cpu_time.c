@@ -1,0 +1,1 @@
+../../../../capture/valgrind/cpu_time.c

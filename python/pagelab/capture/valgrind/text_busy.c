@@ -1,0 +1,1 @@
+../../../../capture/valgrind/text_busy.c
