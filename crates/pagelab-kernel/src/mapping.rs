@@ -130,6 +130,10 @@ impl Os {
             self.note_sharing(space, range, false)?;
         }
         let layer = &mut self.layers[space.layer];
+        if let Some(range) = taken_by(&change) {
+            let unmapped = matches!(change, VmaChange::Unmapped { .. });
+            layer.leave_shared_segments(context, space.index, range, unmapped)?;
+        }
         if let Some(range) = taken_by(&change)
             && let Some(left) = layer.leave_segment(space.index, range)
         {
@@ -143,10 +147,12 @@ impl Os {
                 populate.push((range, Ahead::Asked(if store { Intent::Store } else { Intent::Load })));
                 layer.begin_segment(space.index, range);
                 layer.begin_region(space.index, range);
+                layer.share_segments(space.index, range);
             }
             VmaChange::Mapped { range, populate: false } => {
                 layer.begin_segment(space.index, range);
                 layer.begin_region(space.index, range);
+                layer.share_segments(space.index, range);
                 if layer.maps_ahead(context, space.index, range) {
                     populate.push((range, Ahead::Policy));
                 }
@@ -157,6 +163,7 @@ impl Os {
             }
             VmaChange::Unmapped { vma } => {
                 let pages = remove_pages(context, layer, space.index, vma.range())?;
+                layer.detach_segments(space.index, vma.range());
                 layer.drop_translation_caches(context, space.index, vma.range(), InvalidationCause::Unmap);
                 layer.prune(context, space.index, vma.start, vma.end, InvalidationCause::Unmap);
                 layer.end_regions(space.index);
@@ -306,7 +313,12 @@ impl Os {
         placement.space_ended(space.index, &mut memory);
         layer.drop_all_translation_caches(context, space.index);
         layer.leave_segment(space.index, everything);
-        let pages = if layer.spaces[space.index].table.clears_lazily() {
+        let mut pages = 0;
+        for part in layer.shared_parts(space.index) {
+            pages += remove_pages(context, layer, space.index, part)?;
+        }
+        layer.detach_segments(space.index, everything);
+        pages += if layer.spaces[space.index].table.clears_lazily() {
             abandon_pages(context, layer, space.index, everything)?
         } else {
             remove_pages(context, layer, space.index, everything)?
@@ -346,7 +358,9 @@ impl Os {
             layer.copy_words(context, parent.index, child.index, vma.range())?;
         }
         let files: Vec<VaRange> = vmas.iter().filter(|vma| vma.file.is_some()).map(Vma::range).collect();
+        let shared: Vec<VaRange> = vmas.iter().filter(|vma| vma.is_shared()).map(Vma::range).collect();
         layer.spaces[child.index].vmas = vmas;
+        shared.into_iter().for_each(|range| layer.share_segments(child.index, range));
         layer.inherit_engine(parent.index, child.index);
         files.into_iter().try_for_each(|range| self.note_sharing(child, range, true))?;
         Ok(gone)

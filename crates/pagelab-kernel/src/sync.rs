@@ -208,21 +208,15 @@ impl Layer {
     /// changed places.
     fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
         self.memory.page_use.set_clean(frame);
-        let mut changed = Vec::new();
-        for (space, page) in self.places_of(frame) {
-            let va = VirtAddr(page * FRAME_BYTES);
-            let range = VaRange { start: va, end: va + FRAME_BYTES };
-            if let Some(page_mapping) = self.mapped(space, range.start, range.end).first().copied()
-                && (page_mapping.mapping.flags.dirty || page_mapping.mapping.flags.writable)
-            {
-                self.protect(
-                    space,
-                    &page_mapping,
-                    PteFlags { writable: false, dirty: false, ..page_mapping.mapping.flags },
-                );
-                changed.push((space, range));
-            }
+        let found = self.places_of(frame).into_iter().filter_map(|(space, page)| {
+            let page = self.mapped(space, VirtAddr(page * FRAME_BYTES), VirtAddr((page + 1) * FRAME_BYTES)).pop()?;
+            (page.mapping.flags.dirty || page.mapping.flags.writable).then_some((space, page))
+        });
+        // All are looked at before any is changed: several may have one entry.
+        let found: Vec<_> = found.collect();
+        for (space, page) in &found {
+            self.protect(*space, page, PteFlags { writable: false, dirty: false, ..page.mapping.flags });
         }
-        changed
+        found.into_iter().map(|(space, page)| (space, VaRange { start: page.va, end: page.va + FRAME_BYTES })).collect()
     }
 }

@@ -18,6 +18,7 @@ mod mmu_caches;
 mod nested_walks;
 mod pinned_tables;
 mod prefetch;
+mod shared_segments;
 mod slices;
 mod victim_tlb;
 mod window_core;

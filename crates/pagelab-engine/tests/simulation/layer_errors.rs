@@ -119,6 +119,12 @@ fn impossible_hashed_tables() {
             &["1GiB", "256MiB and 1TiB"],
         ),
         (
+            "hashed-power-2m",
+            set("segments.shared", "true"),
+            "page_table.sizes.order",
+            &["4 KiB", "4K alone", "segments.shared=false"],
+        ),
+        (
             "hashed-power-segments",
             set("segments.table_bytes", "12KiB"),
             "page_table.segments.table_bytes",

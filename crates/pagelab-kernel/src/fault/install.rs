@@ -22,6 +22,8 @@ impl Fault {
         let layer = self.layer(os);
         let mapped = match (self.progress.work, leaf) {
             (FaultWork::Cached { file, page: number }, _) => self.map_cached(layer, file, number)?,
+            // Another process may have filled it meanwhile, and mapped it in a segment that both share.
+            (FaultWork::Hole { file, page: number }, _) => self.fill_hole(layer, file, number)?,
             (FaultWork::Reuse, Leaf::Present(old)) => {
                 layer.remap(space, page, Mapping { flags: self.target.flags, ..old });
                 1
@@ -33,7 +35,6 @@ impl Fault {
                 effects.invalidate(self.request.space, VaRange { start: page, end: self.target.end() });
                 1
             }
-            (FaultWork::Hole { file, page: number }, _) => self.fill_hole(layer, file, number)?,
             (FaultWork::Ready, _) => {
                 layer.map_ready(context, space, page, self.target.mapping())?;
                 1

@@ -1,7 +1,7 @@
 //! Booting a layer: its memory, the part reserved at boot, and the direct map.
 
 use super::data::{CpuData, KernelData};
-use super::{AsidAllocator, Layer, LayerCounters, Mechanisms, PagingPolicy, Spaces};
+use super::{AsidAllocator, Layer, LayerCounters, Mechanisms, PagingPolicy, SharedSegments, Spaces};
 use crate::config::{HostMode, LayerConfig};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
@@ -105,6 +105,7 @@ impl Layer {
                 engine: None,
                 translation_caches: None,
                 segment_memory,
+                shared_segments: config.page_table.shared_segments().map(SharedSegments::new),
                 inverted_table,
                 frame_tags,
                 shadows: Shadows { inverted: config.host_mode == HostMode::InvertedShadow, ..Shadows::default() },

@@ -19,6 +19,7 @@ mod recorded;
 mod regions;
 pub mod requests;
 mod segments;
+mod shared_segments;
 mod space;
 mod spaces;
 mod stage_lines;
@@ -29,6 +30,7 @@ pub mod words;
 
 pub use backing::is_backed;
 pub use data::{CpuData, CpuLine, KernelData};
+pub use shared_segments::{SharedSegmentCounters, SharedSegments};
 pub use space::{AddressSpace, AsidAllocator};
 pub use spaces::Spaces;
 
@@ -120,6 +122,8 @@ pub struct Mechanisms {
     pub translation_caches: Option<TranslationCaches>,
     /// Memory for direct segments.
     pub segment_memory: Option<SegmentMemory>,
+    /// Segments of the hashed table that spaces share.
+    pub shared_segments: Option<SharedSegments>,
     /// The table in which guests look up their pages, speculatively or instead of walks.
     pub inverted_table: Option<InvertedTable>,
     /// Tags of the machine's frames.
@@ -331,6 +335,7 @@ impl Layer {
             let range = VaRange { start: va, end: va + mapping.size.bytes() };
             assert!(!self.has_words(index, range), "{va:?} of space {index} is mapped where a word is");
         }
+        self.keep_out_of_shared(context, index, va)?;
         self.spaces[index].resident += self.counted_frames(&mapping);
         let space = &mut self.spaces[index];
         if let Some(record) = &mut space.record {
@@ -342,7 +347,11 @@ impl Layer {
         }
         let mapped = space.table.map(&mut self.memory.contents, va, mapping);
         self.collect_table_work(context, index);
-        mapped.map(|_| ()).map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))
+        mapped.map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))?;
+        for place in self.elsewhere(index, va) {
+            self.note_page_elsewhere(place, &mapping);
+        }
+        Ok(())
     }
 
     /// Frames of a page that count for its process.
@@ -369,6 +378,10 @@ impl Layer {
             self.note_mapped(index, va, &old, Rmap::remove);
             self.note_mapped(index, va, &mapping, Rmap::add);
         }
+        for (other, va) in self.elsewhere(index, va) {
+            assert_eq!(old.pfn, mapping.pfn, "a page of a shared segment keeps its frame");
+            self.record_access(other, va, &mapping);
+        }
         let space = &mut self.spaces[index];
         if let Some(record) = &mut space.record {
             for page in 0..1 << mapping.size.order() {
@@ -382,7 +395,7 @@ impl Layer {
     /// Unmaps a page. The caller decides what happens to its frames. Tables stay, as after reclaim and MADV_DONTNEED.
     pub fn unmap(&mut self, context: KernelContext, index: u32, page: &Removed) {
         self.forget(context, index, page);
-        self.spaces[index].table.unmap(&mut self.memory.contents, page.va);
+        self.take_entry(index, page.va);
     }
 
     /// Removes a page from everything except the page table.
@@ -436,13 +449,21 @@ impl Layer {
 
     /// Changes the permissions of a mapped page.
     pub fn protect(&mut self, index: u32, page: &Removed, flags: PteFlags) {
-        let space = &mut self.spaces[index];
-        if let Some(record) = &mut space.record {
-            for n in 0..1 << page.mapping.size.order() {
-                record.get_mut(&(page.va.page_number() + n)).expect("the page is mapped").1 = flags.writable;
+        let mapping = Mapping { flags, ..page.mapping };
+        for (other, va) in self.elsewhere(index, page.va) {
+            self.record_access(other, va, &mapping);
+        }
+        self.record_access(index, page.va, &mapping);
+        self.spaces[index].table.set_flags(&mut self.memory.contents, page.va, flags);
+    }
+
+    /// Records whether stores to a mapped page are allowed.
+    fn record_access(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+        if let Some(record) = &mut self.spaces[index].record {
+            for n in 0..1 << mapping.size.order() {
+                record.get_mut(&(va.page_number() + n)).expect("the page is mapped").1 = mapping.flags.writable;
             }
         }
-        space.table.set_flags(&mut self.memory.contents, page.va, flags);
     }
 
     /// All pages of a space that overlap `start..end`; for small ranges.

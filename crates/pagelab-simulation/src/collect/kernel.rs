@@ -261,6 +261,9 @@ impl Statistics {
         if let Some(blocks) = &layer.mechanisms.table_blocks {
             self.add_all(&format!("layer.{name}.table_blocks"), blocks.counters.measures());
         }
+        if let Some(shared) = &layer.mechanisms.shared_segments {
+            self.add_all(&format!("layer.{name}.page_table.segments.shared"), shared.counters.measures());
+        }
         if layer.paging.brk_alignment.is_some() {
             self.add_all(&format!("layer.{name}"), layer.counters.brk.measures());
         }

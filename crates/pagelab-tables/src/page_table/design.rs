@@ -85,6 +85,11 @@ pub trait Design: Sized {
         false
     }
 
+    /// log2 of the bytes of segments, if processes share those with the same contents ([`Self::set_shared_segment`]).
+    fn shared_segments(_: &Self::Parameters) -> Option<u32> {
+        None
+    }
+
     /// Order of the largest block that a table needs.
     fn largest_block(_: &Self::Parameters) -> u32 {
         0
@@ -178,6 +183,15 @@ pub trait Design: Sized {
 
     /// Ends the regions in which the kernel has no mapping any more; tables have been pruned.
     fn end_regions(&mut self, _is_mapped: &dyn Fn(VirtAddr, VirtAddr) -> bool) {}
+
+    /// Gives the segment of an address, in which nothing is mapped, entries that other spaces use too, or its own ones
+    /// again. False if there is no room for the segment.
+    fn set_shared_segment(&mut self, _: &mut PhysMem, _: VirtAddr, _shared: Option<u32>) -> bool {
+        false
+    }
+
+    /// Notes that the entry of a page in a shared segment is also this space's, or not any more; the entry stays.
+    fn note_shared_page(&mut self, _: VirtAddr, _mapped: bool) {}
 
     /// Whether a region translates this address.
     fn translates_by_region(&self, _: VirtAddr) -> bool {

@@ -69,6 +69,11 @@ impl PageTableConfig {
         each_config!(self, parameters => Table::is_in_virtual_memory(parameters))
     }
 
+    /// See [`Design::shared_segments`].
+    pub fn shared_segments(&self) -> Option<u32> {
+        each_config!(self, parameters => Table::shared_segments(parameters))
+    }
+
     /// The page sizes that it maps.
     pub fn page_sizes(&self) -> &'static [PageSize] {
         each_config!(self, parameters => Table::page_sizes(parameters).sizes)
@@ -182,6 +187,16 @@ impl PageTable {
     /// See [`Design::end_regions`].
     pub fn end_regions(&mut self, is_mapped: &dyn Fn(VirtAddr, VirtAddr) -> bool) {
         each_table!(self, table => table.end_regions(is_mapped))
+    }
+
+    /// See [`Design::set_shared_segment`].
+    pub fn set_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> bool {
+        each_table!(self, table => table.set_shared_segment(mem, va, shared))
+    }
+
+    /// See [`Design::note_shared_page`].
+    pub fn note_shared_page(&mut self, va: VirtAddr, mapped: bool) {
+        each_table!(self, table => table.note_shared_page(va, mapped))
     }
 
     /// See [`Design::translates_by_region`].

@@ -442,6 +442,17 @@ pub const SYSTEMS: &[System] = &[
         "hashed-chained-software",
         &["system.layers.native.page_table.table_bytes=64KiB", SWAP, "kernel.cgroup_limit_bytes=1MiB"],
     ),
+    ("hashed-power-segments", &["system.layers.native.page_table.segments.shared=true"]),
+    (
+        "hashed-power-segments",
+        &[
+            "system.layers.native.page_table.segments.shared=true",
+            SWAP,
+            STORAGE,
+            "kernel.page_cache=cold",
+            "kernel.cgroup_limit_bytes=1MiB",
+        ],
+    ),
     ("hashed-chained", &["system.layers.native.page_table.pinned={}", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     (
         "nested-hashed-compact-cold",

@@ -6,8 +6,8 @@
 //! the segment are replaced. A segment that has become empty may get another size.
 //! Source: Linux arch/powerpc/mm/book3s64/hash_hugepage.c (`__hash_page_thp`), hash_utils.c (`demote_segment_4k`).
 
-use super::geometry::{Geometry, Key};
-use super::segments::{Segment, SegmentTable};
+use super::geometry::{Geometry, Key, VA_BITS};
+use super::segments::{SHARED_TAG, Segment, SegmentTable};
 use super::{Hashed, Kind, power};
 use crate::page_table::{Leaf, Mapping, NoRoom, PteFlags, WalkList};
 use pagelab_base::addr::{LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -60,6 +60,15 @@ impl<K: Kind> Hashed<K> {
         let segment = self.segment_for(segments, mem, va, size);
         let base = segment.base.min(size);
         (self.part_for(base), segments.key(Segment { base, ..segment }, va.align_down(size.bytes())))
+    }
+
+    /// Points a segment of the space, in which nothing is mapped, to a virtual segment that spaces share, or to its
+    /// own. False if the segment table is full, or the number too large for a slot's tag.
+    pub(super) fn point_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> bool {
+        let Some(segments) = &mut self.segments else { return false };
+        let own = Segment { asid: self.asid, number: segments.effective(va), base: PageSize::Size4K };
+        let segment = shared.map_or(own, |id| Segment { asid: SHARED_TAG, number: id.into(), ..own });
+        segment.number < 1 << (VA_BITS - segments.shift) && segments.write(mem, va, segment).is_ok()
     }
 
     /// The mapped pages of a segment.

@@ -25,13 +25,13 @@
 //! Stats: `layer.NAME.page_table.*`.
 //! Deviations: the tag contains the address space; the paper's tag does not, although its table is global. A search
 //! ends after `search_lines` lines; if a page has no slot within them, the run ends with an error. The paper's tables
-//! hold no pages above 4 KiB; these do if `sizes` says so ([`super::sizes`]). No entry is for several processes: a
-//! shared page has a slot per process. The kernel's direct map has a radix table of its own with large pages
-//! (elsewhere: "bolted" entries); the paper looks at programs only. Without `segments`, the walker of the power design
-//! knows each segment, as if its look-aside buffer always hit. If both groups of a page are full, the run ends with an
-//! error, unless `full_groups` is `evict`: then the kernel evicts a slot to a record with a chain per slot of the
-//! table; Linux's record is a radix table. The set of mapped pages is kept separately ([`super::page_index`]), as
-//! kernels with hashed tables keep it in structures of their own.
+//! hold no pages above 4 KiB; these do if `sizes` says so ([`super::sizes`]). A shared page has a slot per process,
+//! unless `segments` share theirs. The kernel's direct map has a radix table of its own with large pages (elsewhere:
+//! "bolted" entries); the paper looks at programs only. Without `segments`, the walker of the power design knows each
+//! segment, as if its look-aside buffer always hit. If both groups of a page are full, the run ends with an error,
+//! unless `full_groups` is `evict`: then the kernel evicts a slot to a record with a chain per slot of the table;
+//! Linux's record is a radix table. The set of mapped pages is kept separately ([`super::page_index`]), as kernels with
+//! hashed tables keep it in structures of their own.
 
 mod chained;
 mod geometry;
@@ -256,7 +256,8 @@ impl<K: Kind> Hashed<K> {
             }
         };
         if found.is_none() {
-            self.parts[part].slots += 1;
+            // Slots of shared segments are no space's own.
+            self.parts[part].slots += u64::from(key.asid == self.asid);
             geometry.add_to_counter(mem, Counter::Used, 1);
         }
         let valid = slot::valid(geometry.index(key.vpn));
@@ -273,7 +274,7 @@ impl<K: Kind> Hashed<K> {
         let tag = if power { slot::EMPTY } else { mem.read_block(slot) & !slot::valid(index) };
         mem.write_block(slot, tag);
         if !slot::is_used(tag) {
-            self.parts[part].slots -= 1;
+            self.parts[part].slots -= u64::from(key.asid == self.asid);
             if let Some(record) = self.record.filter(|record| record.contains(slot)) {
                 power::remove(&record, mem, key, slot);
                 return slot + 8;
@@ -347,6 +348,10 @@ impl<K: Kind> Design for Hashed<K> {
 
     fn is_in_virtual_memory(parameters: &HashedConfig) -> bool {
         parameters.pinned.is_some()
+    }
+
+    fn shared_segments(parameters: &HashedConfig) -> Option<u32> {
+        parameters.segments.as_ref().filter(|segments| segments.shared).map(SegmentsConfig::shift)
     }
 
     fn largest_block(parameters: &HashedConfig) -> u32 {
@@ -524,6 +529,19 @@ impl<K: Kind> Design for Hashed<K> {
         match self.segments {
             Some(_) => self.unmap_in_segment(mem, va, mapping.size),
             None => self.remove(mem, part, slot, key),
+        }
+    }
+
+    fn set_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> bool {
+        self.point_segment(mem, va, shared)
+    }
+
+    fn note_shared_page(&mut self, va: VirtAddr, mapped: bool) {
+        let Key { vpn, size, .. } = self.key(PageSize::Size4K, va);
+        if mapped {
+            self.pages.insert(vpn, size);
+        } else {
+            self.pages.remove(vpn, size);
         }
     }
 

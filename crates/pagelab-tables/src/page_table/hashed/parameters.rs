@@ -84,11 +84,14 @@ pub struct SegmentsConfig {
     /// Size of the segment table of each address space, in groups of eight entries of 16 bytes: a power of two from
     /// 4 KiB, as in the processors with such tables (RS64), to 4 MiB.
     pub table_bytes: Bytes,
+    /// Whether processes whose segments show the same part of a file, or of shared memory, with the same permissions
+    /// use the same slots.
+    pub shared: bool,
 }
 
 impl Default for SegmentsConfig {
     fn default() -> Self {
-        Self { bytes: Bytes(1 << SMALL_SEGMENT), table_bytes: Bytes(FRAME_BYTES) }
+        Self { bytes: Bytes(1 << SMALL_SEGMENT), table_bytes: Bytes(FRAME_BYTES), shared: false }
     }
 }
 
@@ -131,6 +134,10 @@ impl SegmentsConfig {
         if sizes.order.len() > 2 {
             let what = "a segment has one base page size, of which a larger page takes a slot each: a page of 1G would take \
                         262144; allowed are 4K alone, or 4K and 2M";
+            return context.refuse("page_table.sizes.order", what);
+        }
+        if self.shared && sizes.order != [PageSize::Size4K] {
+            let what = "shared segments have pages of 4 KiB; allowed is 4K alone, or page_table.segments.shared=false";
             return context.refuse("page_table.sizes.order", what);
         }
         if sizes.probes.is_some() {
@@ -349,7 +356,13 @@ impl HashedConfig {
             let sizes = SizesConfig { order: vec![PageSize::Size4K, PageSize::Size2M], ..SizesConfig::default() };
             samples.push(Self { segments: segments.clone(), ..small.clone() });
             samples.push(Self { segments: segments.clone(), sizes: sizes.clone(), ..small.clone() });
-            let large = SegmentsConfig { bytes: Bytes(1 << LARGE_SEGMENT), table_bytes: Bytes(16 << 10) };
+            let shared = SegmentsConfig { shared: true, ..SegmentsConfig::default() };
+            samples.push(Self { segments: Some(shared), ..small.clone() });
+            let large = SegmentsConfig {
+                bytes: Bytes(1 << LARGE_SEGMENT),
+                table_bytes: Bytes(16 << 10),
+                ..SegmentsConfig::default()
+            };
             let table_bytes = Some(Bytes(64 << 10));
             let evict = FullGroups::Evict;
             samples.push(Self { segments: Some(large), sizes, full_groups: evict, table_bytes, ..small.clone() });

@@ -25,6 +25,9 @@ const EFFECTIVE_SHIFT: u32 = 12;
 const ASID_SHIFT: u32 = 40;
 const NUMBER_SHIFT: u32 = 8;
 
+/// Tag of virtual segments that several spaces use; no space has it.
+pub const SHARED_TAG: u16 = u16::MAX;
+
 /// The segment table of an address space.
 #[derive(Clone)]
 pub struct SegmentTable {

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::geometry::{CHAINED_SLOT_BYTES, Counter, Geometry};
 use super::parameters::{Collisions, FullGroups, HashFunction, HashedConfig, HashedKind, MAX_SEARCH_LINES};
+use super::segments::SHARED_TAG;
 use super::slot::{asid_of, is_used};
 use super::{Hashed, Kind, PartOfSize, chained, open, power};
 use crate::page_table::{Boot, PinnedTable, ScanStep, SetAside, Shared, SizeTables, TableScan};
@@ -115,7 +116,7 @@ impl SharedTable {
 
     fn take_tag(&mut self) -> Option<u16> {
         self.free.pop().or_else(|| {
-            let tag = u16::try_from(self.next).ok()?;
+            let tag = u16::try_from(self.next).ok().filter(|&tag| tag != SHARED_TAG)?;
             self.next += 1;
             Some(tag)
         })
