@@ -453,7 +453,7 @@ def test_the_command_records_writes_and_ends_as_the_program(program: Path, tmp_p
     # The program's own output comes first.
     assert done.stdout.startswith("done\nprogram chase 3 on ")
     document = json.loads((tmp_path / "a.json").read_text())
-    assert document["program"] == "program chase 3"
+    assert (document["version"], document["program"]) == (package.__version__, "program chase 3")
     assert next(remedy["name"] for remedy in document["remedies"] if remedy["worth_it"]) == "huge"
     page = (tmp_path / "a.html").read_text()
     # It makes its mappings itself.

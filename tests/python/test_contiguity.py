@@ -15,7 +15,7 @@ from conftest import Pagelab, assert_fails
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagelab import PagelabError, UsageError
+from pagelab import PagelabError, UsageError, __version__
 from pagelab.host import contiguity
 from pagelab.host.contiguity import Contiguity, Measurement, Process, ProcessEndedError, Sample
 
@@ -368,6 +368,7 @@ def test_the_command_follows_a_program_and_passes_its_status_on(pagelab: Pagelab
     assert "lines of PTEs per group" in process.stderr
     assert "the program ended with status 7" in process.stderr
     result = json.loads((tmp_path / "out.json").read_text())
+    assert result["version"] == __version__
     assert len(result["samples"]) >= 3
     assert result["samples"][-1]["pages"] >= 2048
     assert result["peak"]["pages"] == max(sample["pages"] for sample in result["samples"])

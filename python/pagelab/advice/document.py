@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from pagelab import _engine
 from pagelab.advice.check import Checked, Unchecked
 from pagelab.advice.gains import Advice, Bar, Gain
 from pagelab.advice.verdict import judge
@@ -12,6 +13,7 @@ def document_of(advice: Advice, checked: Checked | Unchecked | None = None) -> d
     """The advice, with the measurement if there is one. Shares are of the program's time."""
     choice = advice.trials.choice
     return {
+        "version": _engine.__version__,
         "program": advice.name,
         "machine": choice.machine,
         "kernel": advice.base.config["kernel"]["name"],

@@ -149,6 +149,7 @@ class Measurement:
     def to_dict(self) -> dict[str, Any]:
         spreads = {name: self.spread(name) for name in STATISTICS}
         return {
+            "version": _engine.__version__,
             "pid": self.pid,
             "name": self.name,
             "kernel": f"{platform.system()} {platform.release()}",

@@ -5,25 +5,23 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import vl_convert
 from markupsafe import Markup, escape
 
 from pagelab import _engine
 from pagelab.output import write_atomically
 from pagelab.report import charts, code, executive, glossary, memory, settings, stacks, words
+from pagelab.report.bundle import bundle
 from pagelab.report.figures import name_of, percent
 from pagelab.report.parts import Lead
 from pagelab.results.results import Results, SystemResult
 from pagelab.results.table import html_comparison
 from pagelab.results.windows import is_sampled, program_faults, scope
 
-_VEGA_LITE = "6.4"
 _WORDS = Markup("<!-- words -->")
 """Address of the page that lists the explained words"""
 _MOST_COLUMNS = 4
@@ -143,7 +141,7 @@ def render(runs: Sequence[Results], *, lead: Lead | None = None) -> str:
         version=_engine.__version__,
         style=Markup(_text("style.css")),
         script=Markup(_text("script.js")),
-        bundle=Markup(_bundle()),
+        bundle=Markup(bundle()),
         words=_WORDS,
     )
     words_used = environment.get_template("words.html").render(words=glossary.words_in(page))
@@ -176,14 +174,6 @@ def _comparison_tables(results: Sequence[SystemResult]) -> list[Markup]:
 
 def _text(name: str) -> str:
     return files("pagelab.report").joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def _bundle() -> str:
-    """Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
-    # The stub of the library asks for a snippet, which the library does not.
-    script: str = vl_convert.javascript_bundle(vl_version=_VEGA_LITE)  # type: ignore[call-arg]
-    return script.replace("</script", "<\\/script")
 
 
 def _chapter(run: Results, lead: Lead | None) -> Chapter:
