@@ -27,6 +27,12 @@ macro_rules! id {
                 self.0
             }
 
+            /// The one after it.
+            #[inline(always)]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+
             /// The identifiers of a run that has `count` of them.
             pub fn all(count: usize) -> impl Iterator<Item = Self> + use<> {
                 (0..count).map(Self::from)
@@ -100,14 +106,19 @@ id! {
     LayerId(u16)
 }
 
+id! {
+    /// An address space of a layer: its number there, which is reused after the space has ended.
+    SpaceIx(u32)
+}
+
 /// An address space: the layer whose kernel manages it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId {
     /// The layer whose kernel manages it.
     pub layer: LayerId,
-    /// Its number among that layer's spaces, which is reused after the space has ended.
-    pub index: u32,
+    /// Its number among that layer's spaces.
+    pub index: SpaceIx,
 }
 
 /// Number of a layer's first space: the kernel's direct map of all its physical memory.
-pub const DIRECT_MAP: u32 = 0;
+pub const DIRECT_MAP: SpaceIx = SpaceIx::FIRST;

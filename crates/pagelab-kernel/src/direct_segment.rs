@@ -5,6 +5,7 @@ use crate::config::LayerConfig;
 use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::translation::Translation;
 use pagelab_trace::MapFlags;
 
@@ -61,7 +62,7 @@ pub struct SegmentMemory {
     /// Bytes that no guest uses.
     pub bytes: u64,
     /// The program's space that uses it.
-    pub owner: Option<u32>,
+    pub owner: Option<SpaceIx>,
 }
 
 impl SegmentMemory {

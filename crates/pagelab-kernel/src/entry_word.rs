@@ -10,6 +10,7 @@
 //! engines and kernels lock an entry is the page's key in [`Locks`](crate::locks::Locks), which also exists for entries
 //! without a word.
 
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::io::{Lba, NVME_UNITS};
 
 /// Number of bits for the kind of a word.
@@ -50,7 +51,7 @@ impl SwapSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Armed {
     /// The address space, by its number.
-    pub owner: u32,
+    pub owner: SpaceIx,
     /// Whether the page may be written once it is mapped.
     pub writable: bool,
     /// Whether instructions may be fetched from it.
@@ -101,7 +102,10 @@ impl EntryWord {
                 place | units << LBA_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | STORED
             }
             Self::Armed(Armed { owner, writable, executable }) => {
-                u64::from(owner) << OWNER_SHIFT | flag(writable, WRITABLE) | flag(executable, EXECUTABLE) | ARMED
+                u64::from(owner.number()) << OWNER_SHIFT
+                    | flag(writable, WRITABLE)
+                    | flag(executable, EXECUTABLE)
+                    | ARMED
             }
         }
     }
@@ -112,7 +116,7 @@ impl EntryWord {
             0 if bits == 0 => None,
             SWAP => Some(Self::Swap(SwapSlot((bits >> KIND_BITS) as u32))),
             ARMED => Some(Self::Armed(Armed {
-                owner: (bits >> OWNER_SHIFT) as u32,
+                owner: SpaceIx((bits >> OWNER_SHIFT) as u32),
                 writable: bits & WRITABLE != 0,
                 executable: bits & EXECUTABLE != 0,
             })),
@@ -141,6 +145,7 @@ mod tests {
             assert!(word.to_bits() != 0 && word.to_bits() >> WORD_BITS == 0, "it fits into an entry");
         }
         for (owner, writable, executable) in [(0, true, false), (MOST_OWNERS - 1, false, true), (7, true, true)] {
+            let owner = SpaceIx(owner);
             let word = EntryWord::Armed(Armed { owner, writable, executable });
             assert_eq!(EntryWord::from_bits(word.to_bits()), Some(word));
             assert_eq!(word.to_bits() >> WORD_BITS, 0, "it fits into an entry");

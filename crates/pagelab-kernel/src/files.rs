@@ -23,7 +23,7 @@ use crate::os::Os;
 use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_base::io::Lba;
 use pagelab_base::step::BlockKey;
 use pagelab_trace::EventKind;
@@ -61,9 +61,9 @@ impl<'a> FilePart<'a> {
     }
 
     /// Where these pages are mapped in a layer's address spaces.
-    fn places(&self, layer: &Layer) -> Vec<(u32, VaRange)> {
+    fn places(&self, layer: &Layer) -> Vec<(SpaceIx, VaRange)> {
         let of_space = |index| layer.spaces[index].vmas.iter().filter_map(move |vma| Some((index, self.inside(vma)?)));
-        (0..layer.spaces.len() as u32).flat_map(of_space).collect()
+        layer.spaces.numbers().flat_map(of_space).collect()
     }
 }
 

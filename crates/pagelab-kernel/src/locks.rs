@@ -149,11 +149,11 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagelab_base::ids::LayerId;
+    use pagelab_base::ids::{LayerId, SpaceIx};
 
     #[test]
     fn tasks_of_one_cpu_are_distinguished() {
-        let space = SpaceId { layer: LayerId(0), index: 1 };
+        let space = SpaceId { layer: LayerId(0), index: SpaceIx(1) };
         let (key, vma) = (BlockKey::Page { space, page: 5 }, VaRange { start: VirtAddr(0), end: VirtAddr(0x1000) });
         let mut locks = Locks::default();
         let [first, second] = [0, 1].map(|number| TaskId { cpu: CpuId(0), number });

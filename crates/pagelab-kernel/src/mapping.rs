@@ -23,7 +23,7 @@ use crate::os::Os;
 use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_base::io::DeviceRequest;
 use pagelab_base::page_fault::Intent;
 use pagelab_base::step::BlockKey;
@@ -380,7 +380,7 @@ fn is_shared_anonymous(flags: MapFlags) -> bool {
 pub(super) fn remove_pages(
     context: KernelContext,
     layer: &mut Layer,
-    index: u32,
+    index: SpaceIx,
     range: VaRange,
 ) -> Result<u64, EngineError> {
     layer.split_at_edges(context, index, range.start, range.end)?;
@@ -399,7 +399,7 @@ pub(super) fn remove_pages(
 pub(super) fn remove_pages_of_file(
     context: KernelContext,
     layer: &mut Layer,
-    index: u32,
+    index: SpaceIx,
     range: VaRange,
 ) -> Result<u64, EngineError> {
     for entry in layer.words(index, range) {
@@ -425,7 +425,7 @@ pub(super) fn remove_pages_of_file(
 fn abandon_pages(
     context: KernelContext,
     layer: &mut Layer,
-    index: u32,
+    index: SpaceIx,
     everything: VaRange,
 ) -> Result<u64, EngineError> {
     layer.drop_words(context, index, everything);
@@ -440,7 +440,7 @@ fn abandon_pages(
 
 /// Gives up the contents of a range's own anonymous pages until they are written again (`madvise_free_pte_range`), if
 /// memory is ever reclaimed; returns the number of pages.
-fn free_lazily(context: KernelContext, layer: &mut Layer, index: u32, range: VaRange) -> Result<u64, EngineError> {
+fn free_lazily(context: KernelContext, layer: &mut Layer, index: SpaceIx, range: VaRange) -> Result<u64, EngineError> {
     if layer.memory.reclaim.is_none() {
         return Ok(0);
     }
@@ -463,8 +463,8 @@ fn free_lazily(context: KernelContext, layer: &mut Layer, index: u32, range: VaR
 fn share_pages(
     context: KernelContext,
     layer: &mut Layer,
-    parent: u32,
-    child: u32,
+    parent: SpaceIx,
+    child: SpaceIx,
     vma: &Vma,
 ) -> Result<(u64, u64), EngineError> {
     let file = vma.kind == VmaKind::File;
@@ -505,7 +505,7 @@ fn share_pages(
 fn protect_pages(
     context: KernelContext,
     layer: &mut Layer,
-    index: u32,
+    index: SpaceIx,
     range: VaRange,
     prot: Protection,
 ) -> Result<u64, EngineError> {
@@ -533,7 +533,7 @@ fn protect_pages(
 fn move_pages(
     context: KernelContext,
     layer: &mut Layer,
-    index: u32,
+    index: SpaceIx,
     from: VaRange,
     to: VirtAddr,
 ) -> Result<u64, EngineError> {
@@ -565,7 +565,7 @@ fn move_pages(
 fn split_into_small_pages(
     context: KernelContext,
     layer: &mut Layer,
-    index: u32,
+    index: SpaceIx,
     page: &Removed,
 ) -> Result<(), EngineError> {
     let end = page.va.0 + page.mapping.size.bytes();

@@ -261,7 +261,7 @@ impl Os {
         if !layer.mechanisms.engine.as_ref().is_some_and(EngineState::maps_files) {
             return 0;
         }
-        (0..layer.spaces.len() as u32).map(|index| layer.account_for_taken(index)).sum()
+        layer.spaces.numbers().map(|index| layer.account_for_taken(index)).sum()
     }
 
     /// A target on a layer for the processes of a source, with its own memory cgroup if it has a limit. It is not

@@ -21,7 +21,7 @@ use crate::reclaim::Storage;
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::SpaceId;
+use pagelab_base::ids::{SpaceId, SpaceIx};
 use pagelab_base::io::{DeviceRequest, Lba};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{PteFlags, Removed};
@@ -200,13 +200,13 @@ impl Sync {
 
 impl Layer {
     /// The entries that map a frame: spaces and page numbers.
-    fn places_of(&self, frame: Pfn) -> Vec<(u32, u64)> {
+    fn places_of(&self, frame: Pfn) -> Vec<(SpaceIx, u64)> {
         self.memory.reclaim.as_ref().map_or(Vec::new(), |reclaim| reclaim.rmap.pages(frame).collect())
     }
 
     /// Cleans the entries of a page of a file that is about to be written, so that the next store faults. Returns the
     /// changed places.
-    fn clean(&mut self, frame: Pfn) -> Vec<(u32, VaRange)> {
+    fn clean(&mut self, frame: Pfn) -> Vec<(SpaceIx, VaRange)> {
         self.memory.page_use.set_clean(frame);
         let found = self.places_of(frame).into_iter().filter_map(|(space, page)| {
             let page = self.mapped(space, VirtAddr(page * FRAME_BYTES), VirtAddr((page + 1) * FRAME_BYTES)).pop()?;

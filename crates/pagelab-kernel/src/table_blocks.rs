@@ -19,6 +19,7 @@ use crate::frames::supply::Frames;
 use crate::memory::Memory;
 use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
 use pagelab_base::error::LayerConfigError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_tables::page_table::UpperEntries;
 
 /// Most tables per block: a word has a bit for each.
@@ -35,7 +36,7 @@ pagelab_base::counters! {
 }
 
 /// A group of regions: the space, and the number of the group in it.
-type Group = (u32, u64);
+type Group = (SpaceIx, u64);
 
 /// A reserved block.
 #[derive(Clone, Copy)]
@@ -89,7 +90,7 @@ impl TableBlocks {
     }
 
     /// The frame for the missing leaf table above `va`; `None` if it is to be a single one.
-    pub fn take(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
+    pub fn take(&mut self, space: SpaceIx, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
         let region = va.0 >> PageSize::Size2M.shift();
         let (group, bit) = ((space, region >> self.order), 1 << (region & self.mask()));
         if !self.blocks.contains_key(&group) {

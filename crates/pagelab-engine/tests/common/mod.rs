@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::error::EngineError;
-use pagelab_engine::base::ids::{CpuId, SpaceId};
+use pagelab_engine::base::ids::{CpuId, SpaceId, SpaceIx};
 use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::core_model::clock::Class;
 use pagelab_engine::fault_engine::kernel_side::EngineState;
@@ -325,7 +325,7 @@ pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
 }
 
 /// Whether an engine's thread has yet to disarm entries of a space.
-fn is_to_be_disarmed(layer: &Layer, space: u32) -> bool {
+fn is_to_be_disarmed(layer: &Layer, space: SpaceIx) -> bool {
     match &layer.mechanisms.engine {
         Some(EngineState::Mfoe(mfoe)) => mfoe.jobs.iter().any(|job| job.space == space && !job.arm),
         Some(EngineState::Smu(_)) | None => false,
@@ -397,12 +397,12 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
                 "{pfn:?} is mapped by {pages:?} of {users}"
             );
             if let Some(reclaim) = layer.memory.reclaim.as_ref().filter(|_| pfn != layer.memory.page_use.zero_page()) {
-                let mut places: Vec<(u32, u64)> = pages
+                let mut places: Vec<(SpaceIx, u64)> = pages
                     .iter()
                     .map(|(space, page)| (space.index, page.va.0 / FRAME_BYTES + pfn.0 - page.mapping.pfn.0))
                     .collect();
                 places.sort_unstable();
-                let mut known: Vec<(u32, u64)> = reclaim.rmap.pages(pfn).collect();
+                let mut known: Vec<(SpaceIx, u64)> = reclaim.rmap.pages(pfn).collect();
                 known.sort_unstable();
                 assert_eq!(known, places, "the reverse map of {pfn:?}");
             }

@@ -3,7 +3,7 @@
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
 use pagelab_engine::base::addr::VirtAddr;
-use pagelab_engine::base::ids::SpaceId;
+use pagelab_engine::base::ids::{SpaceId, SpaceIx};
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
@@ -198,7 +198,7 @@ fn frames_are_free_when_no_mapping_shows_them_and_the_data_is_still_known() {
     let (simulation, _) = finished(script);
     let layer = &simulation.kernels.os.layers[0];
     assert_eq!(layer.memory.page_use.memory_files().frames(), PAGES / 2, "those of the second half");
-    assert!(layer.mapped(1, VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE)).is_empty());
+    assert!(layer.mapped(SpaceIx(1), VirtAddr(BASE), VirtAddr(BASE + PAGES * PAGE)).is_empty());
     // One call takes away two mappings of the same pages.
     let mut script = ScriptWriter::new();
     map(&mut script, BASE, SHARED);

@@ -1,6 +1,7 @@
 //! Pages of more than 4 KiB: large pages in forks, folios, explicit sizes, and khugepaged.
 
 use crate::common::{ScriptWriter, checked, frames_from};
+use pagelab_engine::base::ids::SpaceIx;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 
@@ -209,7 +210,7 @@ fn khugepaged_collapses_small_pages_mapped_by_faults() {
         assert_eq!(stats.values["fault.minor.count"], 612);
         assert!(stats.values["kthread.cycles"] > 100_000);
         let pages = simulation.kernels.os.layers[0].mapped(
-            1,
+            SpaceIx(1),
             pagelab_engine::base::addr::VirtAddr(BASE),
             pagelab_engine::base::addr::VirtAddr(page(1024)),
         );

@@ -3,6 +3,7 @@
 //! Comparison of the two lists with exact LRU: for the workloads below, with twice as many pages as fit, they have 1.00
 //! to 1.10 times as many major faults (printed with --nocapture).
 
+use pagelab_engine::base::ids::SpaceIx;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, config, run};
@@ -395,7 +396,7 @@ fn impossible_limits_are_errors() {
 }
 
 /// The flags of a page: writable, dirty.
-fn flags_of(simulation: &Simulation, space: u32, addr: u64) -> Option<(bool, bool)> {
+fn flags_of(simulation: &Simulation, space: SpaceIx, addr: u64) -> Option<(bool, bool)> {
     let mapped = simulation.kernels.os.layers[0].mapped(space, VirtAddr(addr), VirtAddr(addr + 4096));
     mapped.first().map(|at| (at.mapping.flags.writable, at.mapping.flags.dirty))
 }
@@ -417,7 +418,7 @@ fn a_page_that_is_read_back_for_several_is_clean_and_read_only() {
     script.load(0, page(4));
     script.load(0, page(500));
     let (simulation, _) = run(&config, script.finish(), &[0]);
-    let spaces: Vec<u32> = simulation.programs.inputs[0].spaces().map(|space| space.index).collect();
+    let spaces: Vec<SpaceIx> = simulation.programs.inputs[0].spaces().map(|space| space.index).collect();
     assert_eq!(flags_of(&simulation, spaces[1], page(3)), Some((false, false)), "the parent has it too");
     assert_eq!(flags_of(&simulation, spaces[0], page(3)), None, "the parent has not asked for it yet");
     assert_eq!(flags_of(&simulation, spaces[0], page(4)), Some((false, false)), "the child has it too");
@@ -432,8 +433,8 @@ fn the_zero_page_is_mapped_clean_and_read_only() {
     script.store(0, page(1));
     let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!(stats.values["fault.zero_page.count"], 1);
-    assert_eq!(flags_of(&simulation, 1, page(0)), Some((false, false)));
-    assert_eq!(flags_of(&simulation, 1, page(1)), Some((true, true)));
+    assert_eq!(flags_of(&simulation, SpaceIx(1), page(0)), Some((false, false)));
+    assert_eq!(flags_of(&simulation, SpaceIx(1), page(1)), Some((true, true)));
 }
 
 #[test]
@@ -520,7 +521,7 @@ fn a_load_of_a_page_that_is_given_up_leaves_it_clean_and_a_store_after_it_does_n
         script.load(0, page(2));
         script.store(0, page(2));
         let (simulation, _) = run(&config(system, &[SWAP]), script.finish(), &[0]);
-        let pages = simulation.kernels.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x3000));
+        let pages = simulation.kernels.os.layers[0].mapped(SpaceIx(1), VirtAddr(BASE), VirtAddr(BASE + 0x3000));
         let flags = pages.iter().map(|page| (page.mapping.flags.accessed, page.mapping.flags.dirty));
         let expected = [(true, false), (true, true), (true, true)];
         assert_eq!(flags.collect::<Vec<_>>(), expected, "{system}: loaded, stored to, and both");

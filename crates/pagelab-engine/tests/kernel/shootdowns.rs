@@ -2,7 +2,7 @@
 
 use crate::common::{ScriptWriter, assert_conserved, config, opener, run};
 use pagelab_engine::base::addr::VirtAddr;
-use pagelab_engine::base::ids::{CpuId, SpaceId};
+use pagelab_engine::base::ids::{CpuId, SpaceId, SpaceIx};
 use pagelab_engine::base::page_fault::Origin;
 use pagelab_engine::kernel::invalidation::Invalidation;
 use pagelab_engine::kernel::vma::VaRange;
@@ -226,11 +226,11 @@ fn a_space_that_ends_leaves_the_cpus_that_have_switched_away() {
     script.store(child, page(100));
     script.event(0, EventKind::Exit { code: 0 });
     let (mut simulation, _) = run(&config("radix", &[]), script.finish(), &[0, 2]);
-    let mut held = |space: u32, va| {
+    let mut held = |space: SpaceIx, va| {
         let asid = simulation.kernels.os.layers[0].spaces[space].asid;
         simulation.hw.units[1].l2.look_up(asid, VirtAddr(va), Origin::Program).is_some()
     };
-    assert_eq!((held(1, BASE), held(2, page(100))), (false, true));
+    assert_eq!((held(SpaceIx(1), BASE), held(SpaceIx(2), page(100))), (false, true));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn take_from_guest(system: &str, depth: usize) {
         Simulation::new(&config(system, &[nested_tlb]), vec![placed(0), placed(2)], Some(8192)).unwrap();
     simulation.run(&mut |_| true).unwrap();
     let host = simulation.kernels.os.layers.iter().position(|layer| layer.host.is_none()).unwrap();
-    let memory = SpaceId { layer: host.into(), index: 1 };
+    let memory = SpaceId { layer: host.into(), index: SpaceIx(1) };
     assert_eq!(simulation.kernels.guests_in(memory).len(), depth);
     let program = simulation.programs.inputs[0].spaces().next().unwrap();
     let address_space = &simulation.kernels.os.layers[program.layer].spaces[program.index];

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{ScriptWriter, assert_frames_conserved, config, first_task, run};
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::step::Next;
@@ -37,7 +37,7 @@ const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":1000,"pages_to_scan":100000,"max_ptes_none":511}"#;
 
 /// A page of an address space: numbers of the space and the page.
-type Page = (u32, u64);
+type Page = (SpaceIx, u64);
 /// A page's contents, identified by the store that wrote them; 0 for zeroes.
 type Contents = u64;
 

@@ -2,6 +2,7 @@
 //! layers, limits of a table, and exits.
 
 use crate::common::{ScriptWriter, assert_conserved, assert_frames_conserved, checked, config, run, run_workload};
+use pagelab_engine::base::ids::DIRECT_MAP;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::{DESIGNS, PageTable};
@@ -338,7 +339,10 @@ fn elastic_cuckoo_tables_are_their_processes_own() {
     let (simulation, stats) = run(&config("elastic-cuckoo", &[]), four_processes(), &[0]);
     assert_conserved(&stats);
     let layer = &simulation.kernels.os.layers[0];
-    assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)), "the kernel's direct map has a table of its own");
+    assert!(
+        matches!(layer.spaces[DIRECT_MAP].table, PageTable::Radix(_)),
+        "the kernel's direct map has a table of its own"
+    );
     // Four exits have freed their tables; the parent has three ways of two frames, the direct map two tables.
     assert_eq!(layer.table_frames(), 3 * 2 + 2);
     // 100 pages each, in 13 lines; no table contains lines of another process.
@@ -367,7 +371,7 @@ fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
 fn the_kernels_direct_map_has_a_radix_table_of_its_own() {
     let (simulation, _) = run(&config("hashed-compact", &[]), four_processes(), &[0]);
     let layer = &simulation.kernels.os.layers[0];
-    assert!(matches!(layer.spaces[0].table, PageTable::Radix(_)));
+    assert!(matches!(layer.spaces[DIRECT_MAP].table, PageTable::Radix(_)));
     let program = simulation.programs.inputs[0].spaces().next().unwrap();
     assert!(matches!(layer.spaces[program.index].table, PageTable::HashedCompact(_)));
 }

@@ -3,7 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_engine::base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId, SpaceIx};
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::page_table::PteFlags;
@@ -128,7 +128,7 @@ fn with_a_clean_page(nested_tlb: bool) -> (Simulation, PhysAddr) {
         if nested_tlb { &[r#"machine.tlb.nested={"entries":64,"ways":4,"latency_cycles":1}"#] } else { &[] };
     let (mut simulation, _) = run(&config("nested-radix-no-mmu-cache-cold", set), script.finish(), &[0]);
     let guest = &simulation.kernels.os.layers[GUEST];
-    let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
+    let page = guest.mapped(SpaceIx(1), VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let addr = page.mapping.pfn.addr();
     let space = guest.host.expect("the guest has a host").index;
     let host = &mut simulation.kernels.os.layers[HOST];
@@ -177,7 +177,7 @@ fn a_guests_store_to_a_page_that_it_has_loaded_walks_to_make_the_hosts_page_dirt
     // host's dirty bit, the host's table is walked again.
     for (nested_tlb, refs) in [(false, 24), (true, 4 + 4)] {
         let (mut simulation, addr) = with_a_clean_page(nested_tlb);
-        let page = (SpaceId { layer: GUEST, index: 1 }, VirtAddr(BASE));
+        let page = (SpaceId { layer: GUEST, index: SpaceIx(1) }, VirtAddr(BASE));
         let mut walked = |intents: &[Intent]| {
             let counts = walked(&mut simulation, Origin::Program, page, intents);
             (counts, is_dirty_in_the_host(&simulation, addr))

@@ -3,6 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_all, run_workload};
 use pagelab_engine::base::addr::{PageSize, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
+use pagelab_engine::base::ids::SpaceIx;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -19,7 +20,7 @@ fn two_cores_fault_on_one_page_and_share_the_frame() {
     assert_eq!(stats.values["fault.raced.count"], 1, "the other finds it");
     assert!(stats.values["cycles.lock_wait"] > 0, "after it has waited");
     let layer = &simulation.kernels.os.layers[0];
-    let pages = layer.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
+    let pages = layer.mapped(SpaceIx(1), VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
     assert_eq!(pages.len(), 1);
     assert_conserved(&stats);
 }
@@ -72,7 +73,7 @@ fn a_guests_fault_step_faults_in_the_host() {
     assert!(stats.values["fault.nested.cycles"] < stats.values["fault.cycles"]);
     // All pages mapped by the guest have frames of the machine.
     let guest = &simulation.kernels.os.layers[0];
-    let page = guest.mapped(1, VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
+    let page = guest.mapped(SpaceIx(1), VirtAddr(BASE), VirtAddr(BASE + 4096))[0];
     let host = guest.host.expect("the guest has a host");
     let below = &simulation.kernels.os.layers[host.layer];
     let gpa = VirtAddr(page.mapping.pfn.addr().0);
@@ -276,7 +277,7 @@ fn reads_of_untouched_memory_share_the_zero_page() {
     script.store(0, BASE);
     let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
     assert_eq!((stats.values["fault.zero_page.count"], stats.values["fault.minor.count"]), (10, 11));
-    let pages = simulation.kernels.os.layers[0].mapped(1, VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
+    let pages = simulation.kernels.os.layers[0].mapped(SpaceIx(1), VirtAddr(BASE), VirtAddr(BASE + 0x10_0000));
     let zero = simulation.kernels.os.layers[0].memory.page_use.zero_page();
     assert_eq!(pages.iter().filter(|page| page.mapping.pfn == zero).count(), 9);
     assert!(stats.values["shootdown.count"] > 0, "the page's old translation is dropped");
@@ -378,7 +379,7 @@ fn shared_anonymous_memory_is_one_for_all_that_inherit_it() {
         let pages = simulation.kernels.os.layers[0].mapped(space, VirtAddr(BASE), VirtAddr(BASE + 0x20_0000));
         pages.iter().map(|page| page.mapping.pfn).collect::<Vec<_>>()
     };
-    let (parent, child) = (frames(1), frames(2));
+    let (parent, child) = (frames(SpaceIx(1)), frames(SpaceIx(2)));
     assert_eq!((parent.len(), &parent[..2]), (3, &child[..]));
     crate::common::assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
 }

@@ -20,10 +20,11 @@ use crate::layer::Layer;
 use crate::os::Os;
 use crate::vma::{OrderAdvice, VaRange, Vma};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+use pagelab_base::ids::SpaceIx;
 
 impl Layer {
     /// Counts the pages of a mapping that are in memory as hits, if the file has misses.
-    fn count_hits(&mut self, space: u32, vma: &Vma, file: u32, around: VaRange) {
+    fn count_hits(&mut self, space: SpaceIx, vma: &Vma, file: u32, around: VaRange) {
         if self.spaces[space].misses.count(file) > 0 {
             let hits =
                 pages(around).filter(|&at| self.memory.page_use.cached(file, vma.file_page(at)).is_some()).count();

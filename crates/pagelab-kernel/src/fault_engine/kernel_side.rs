@@ -8,7 +8,7 @@ use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::LayerConfigError;
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
@@ -92,11 +92,11 @@ pub trait KernelSide: Sized {
     fn boot(parameters: &Self::Parameters, served: EngineScope, memory: &mut Memory) -> Option<Self>;
 
     /// Whether the engine may map pages of a mapping.
-    fn serves(&self, space: u32, vma: &Vma) -> bool;
+    fn serves(&self, space: SpaceIx, vma: &Vma) -> bool;
 
     /// The word for the entry of a page of such a mapping until the page is mapped; `stored` is the page's place on
     /// storage if it belongs to a file and is not in memory. `None` leaves the page to the kernel.
-    fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord>;
+    fn word(&self, space: SpaceIx, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord>;
 
     /// Cycles per entry if the call that makes a mapping writes its entries; `None` if threads of the engine do.
     fn fills_at_once(&self) -> Option<Cycles> {
@@ -109,7 +109,7 @@ pub trait KernelSide: Sized {
     }
 
     /// A process forks: its child has the engine as it does.
-    fn inherit(&mut self, _parent: u32, _child: u32) {}
+    fn inherit(&mut self, _parent: SpaceIx, _child: SpaceIx) {}
 
     /// Asks for pages of a space to be armed or disarmed. For engines that do not fill at once.
     fn queue_job(&mut self, job: ArmingJob);
@@ -138,13 +138,13 @@ pub trait KernelSide: Sized {
 
     /// Frames that it has taken for pages of a space and that the kernel has not accounted for; some of these pages may
     /// not be mapped yet.
-    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage>;
+    fn used_for(&self, space: SpaceIx, contents: &PhysMem) -> Vec<UnaccountedPage>;
 
     /// Removes a page that a mapping call has accounted for from these.
-    fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem);
+    fn clear_used(&mut self, space: SpaceIx, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem);
 
     /// Whether a table holds such frames of a space.
-    fn is_used_at(&self, table: ReadyTableId, space: u32, contents: &PhysMem) -> bool;
+    fn is_used_at(&self, table: ReadyTableId, space: SpaceIx, contents: &PhysMem) -> bool;
 
     /// Whether it maps pages of files.
     fn maps_files(&self) -> bool {
@@ -152,7 +152,7 @@ pub trait KernelSide: Sized {
     }
 
     /// Whether it has mapped this page and the kernel has not accounted for it.
-    fn has_mapped(&self, _space: u32, _va: VirtAddr) -> bool {
+    fn has_mapped(&self, _space: SpaceIx, _va: VirtAddr) -> bool {
         false
     }
 
@@ -187,10 +187,10 @@ pub trait KernelSide: Sized {
     fn plan_take(&self, table: ReadyTableId, contents: &PhysMem, step: &mut Step);
 
     /// Takes a ready frame (the first of its block) for a page of a space, if there is one.
-    fn take(&mut self, table: ReadyTableId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
+    fn take(&mut self, table: ReadyTableId, space: SpaceIx, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn>;
 
     /// A space has ended, and its number may be reused.
-    fn space_ended(&mut self, space: u32);
+    fn space_ended(&mut self, space: SpaceIx);
 
     /// A possible reason, if the engine has done nothing in a whole run.
     fn idle(&self) -> Option<String> {
@@ -215,7 +215,7 @@ pub trait KernelSide: Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArmingJob {
     /// Number of the space in its layer.
-    pub space: u32,
+    pub space: SpaceIx,
     /// The part of the space with these pages.
     pub range: VaRange,
     /// Whether to arm the entries; otherwise to disarm them.
@@ -241,12 +241,12 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::serves`].
-            pub fn serves(&self, space: u32, vma: &Vma) -> bool {
+            pub fn serves(&self, space: SpaceIx, vma: &Vma) -> bool {
                 match self { $(Self::$Engine(engine) => engine.serves(space, vma),)+ }
             }
 
             /// See [`KernelSide::word`].
-            pub fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
+            pub fn word(&self, space: SpaceIx, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
                 match self { $(Self::$Engine(engine) => engine.word(space, vma, stored),)+ }
             }
 
@@ -261,7 +261,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::inherit`].
-            pub fn inherit(&mut self, parent: u32, child: u32) {
+            pub fn inherit(&mut self, parent: SpaceIx, child: SpaceIx) {
                 match self { $(Self::$Engine(engine) => engine.inherit(parent, child),)+ }
             }
 
@@ -291,7 +291,7 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::has_mapped`].
-            pub fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
+            pub fn has_mapped(&self, space: SpaceIx, va: VirtAddr) -> bool {
                 match self { $(Self::$Engine(engine) => engine.has_mapped(space, va),)+ }
             }
 
@@ -321,17 +321,17 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::used_for`].
-            pub fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
+            pub fn used_for(&self, space: SpaceIx, contents: &PhysMem) -> Vec<UnaccountedPage> {
                 match self { $(Self::$Engine(engine) => engine.used_for(space, contents),)+ }
             }
 
             /// See [`KernelSide::clear_used`].
-            pub fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
+            pub fn clear_used(&mut self, space: SpaceIx, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
                 match self { $(Self::$Engine(engine) => engine.clear_used(space, page, table, contents),)+ }
             }
 
             /// See [`KernelSide::is_used_at`].
-            pub fn is_used_at(&self, table: ReadyTableId, space: u32, contents: &PhysMem) -> bool {
+            pub fn is_used_at(&self, table: ReadyTableId, space: SpaceIx, contents: &PhysMem) -> bool {
                 match self { $(Self::$Engine(engine) => engine.is_used_at(table, space, contents),)+ }
             }
 
@@ -356,12 +356,12 @@ macro_rules! make_state {
             }
 
             /// See [`KernelSide::take`].
-            pub fn take(&mut self, table: ReadyTableId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+            pub fn take(&mut self, table: ReadyTableId, space: SpaceIx, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
                 match self { $(Self::$Engine(engine) => engine.take(table, space, va, contents),)+ }
             }
 
             /// See [`KernelSide::space_ended`].
-            pub fn space_ended(&mut self, space: u32) {
+            pub fn space_ended(&mut self, space: SpaceIx) {
                 match self { $(Self::$Engine(engine) => engine.space_ended(space),)+ }
             }
 

@@ -3,10 +3,11 @@
 use super::Layer;
 use crate::context::KernelContext;
 use crate::vma::VaRange;
+use pagelab_base::ids::SpaceIx;
 
 impl Layer {
     /// Whether the pages of a new mapping should be mapped at once.
-    pub fn maps_ahead(&self, context: KernelContext, space: u32, range: VaRange) -> bool {
+    pub fn maps_ahead(&self, context: KernelContext, space: SpaceIx, range: VaRange) -> bool {
         let address_space = &self.spaces[space];
         let vma = address_space.vmas.find(range.start).filter(|_| address_space.uses_placement);
         vma.is_some_and(|vma| self.mechanisms.placement.maps_ahead(vma)) && self.may_map_ahead(context)

@@ -9,6 +9,7 @@ use crate::config::Backing;
 use crate::entry_word::EntryWord;
 use crate::layer::Layer;
 use pagelab_base::addr::VirtAddr;
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::page_fault::PageFault;
 use pagelab_tables::page_table::Leaf;
 
@@ -21,7 +22,7 @@ pub fn is_backed(layers: &[Layer], fault: &PageFault) -> bool {
 
 impl Layer {
     /// Whether nothing is mapped at an address, and no device holds contents for it.
-    fn was_never_touched(&self, index: u32, va: VirtAddr) -> bool {
+    fn was_never_touched(&self, index: SpaceIx, va: VirtAddr) -> bool {
         let leaf = self.leaf(index, va);
         match (&leaf, self.word_behind(index, va, &leaf).map(|entry| entry.word)) {
             (Leaf::Present(_), _) | (_, Some(EntryWord::Swap(_) | EntryWord::Stored(_))) => false,

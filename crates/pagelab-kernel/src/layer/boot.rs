@@ -142,7 +142,7 @@ impl Layer {
             let va = self.direct(Pfn(pfn).addr());
             self.build_tables(KernelContext::BOOT, DIRECT_MAP, va, size)?;
             let mapping = Mapping { pfn: Pfn(pfn), size, flags };
-            self.spaces[0].table.map(&mut self.memory.contents, va, mapping).expect("its tables exist");
+            self.spaces[DIRECT_MAP].table.map(&mut self.memory.contents, va, mapping).expect("its tables exist");
             pfn += 1 << size.order();
         }
         Ok(())

@@ -13,6 +13,7 @@ use crate::frames::page_use::FilePage;
 use crate::layer::Layer;
 use crate::page_ranges::PageRanges;
 use pagelab_base::addr::{Pfn, VirtAddr};
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::io::Lba;
 
 /// Contents of a frame or a block.
@@ -139,7 +140,7 @@ impl Layer {
     }
 
     /// Records that an engine has read a block into a frame, for the page of a file at an address. Only with `--check`.
-    pub fn check_read(&mut self, index: u32, va: VirtAddr, lba: Lba, frame: Pfn) {
+    pub fn check_read(&mut self, index: SpaceIx, va: VirtAddr, lba: Lba, frame: Pfn) {
         if let Some(mut contents) = self.memory.checked.take() {
             contents.read(self.file_page(index, va).expect("it is one of a file's mapping"), lba, frame);
             self.memory.checked = Some(contents);
@@ -148,7 +149,7 @@ impl Layer {
 
     /// Checks an access of a program to an address that translates to `frame`. Returns what is wrong with the contents,
     /// if anything.
-    pub fn access_contents(&mut self, index: u32, va: VirtAddr, frame: Pfn, store: bool) -> Option<String> {
+    pub fn access_contents(&mut self, index: SpaceIx, va: VirtAddr, frame: Pfn, store: bool) -> Option<String> {
         let (file, page) = self.file_page(index, va)?;
         let lba = self.storage()?.lba(file, page);
         let of_engine = || self.mechanisms.engine.as_ref().is_some_and(|engine| engine.has_mapped(index, va));

@@ -3,10 +3,11 @@
 use crate::frames::contiguity::{Contiguity, ContiguousRun, LINE_ORDER, PageGroup};
 use crate::layer::Layer;
 use crate::vma::VmaKind;
+use pagelab_base::ids::SpaceIx;
 
 impl Layer {
     /// Contiguity of the anonymous memory of a space.
-    pub fn contiguity(&self, space: u32) -> Contiguity {
+    pub fn contiguity(&self, space: SpaceIx) -> Contiguity {
         let (mut sum, mut group) = (Contiguity::default(), PageGroup::default());
         self.for_anonymous(space, |page, frame| {
             let number = page >> LINE_ORDER;
@@ -21,7 +22,7 @@ impl Layer {
     }
 
     /// The anonymous memory of a space as runs of adjacent pages in adjacent frames.
-    pub fn contiguous_runs(&self, space: u32) -> Vec<ContiguousRun> {
+    pub fn contiguous_runs(&self, space: SpaceIx) -> Vec<ContiguousRun> {
         let mut runs: Vec<ContiguousRun> = Vec::new();
         self.for_anonymous(space, |page, frame| match runs.last_mut() {
             Some(ContiguousRun(first, at, pages)) if page == *first + *pages && frame == *at + *pages => *pages += 1,
@@ -32,7 +33,7 @@ impl Layer {
 
     /// Calls `each` with the page number and frame number of each 4 KiB page of the anonymous memory of a space, in
     /// ascending order.
-    fn for_anonymous(&self, space: u32, mut each: impl FnMut(u64, u64)) {
+    fn for_anonymous(&self, space: SpaceIx, mut each: impl FnMut(u64, u64)) {
         let mut pages = Vec::new();
         let vmas = self.spaces[space].vmas.iter();
         for vma in vmas.filter(|vma| vma.kind != VmaKind::File && !vma.is_shared()) {
@@ -49,7 +50,7 @@ impl Layer {
     }
 
     /// Records the contiguity of a space that ends, if it is reported.
-    pub fn note_contiguity(&mut self, space: u32) {
+    pub fn note_contiguity(&mut self, space: SpaceIx) {
         if self.spaces[space].reported {
             let contiguity = self.contiguity(space);
             self.counters.ended_contiguity.add(contiguity);
@@ -61,7 +62,7 @@ impl Layer {
     /// Sum over the reported spaces, including those that have ended.
     pub fn measured_contiguity(&self) -> Contiguity {
         let mut sum = self.counters.ended_contiguity;
-        for index in (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported) {
+        for index in self.spaces.numbers().filter(|&index| self.spaces[index].reported) {
             sum.add(self.contiguity(index));
         }
         sum
@@ -70,7 +71,7 @@ impl Layer {
     /// The contiguity map of the reported spaces, if it is recorded.
     pub fn measured_map(&self) -> Option<Vec<ContiguousRun>> {
         let mut map = self.counters.contiguity_map.clone()?;
-        let live = (0..self.spaces.len() as u32).filter(|&index| self.spaces[index].reported);
+        let live = self.spaces.numbers().filter(|&index| self.spaces[index].reported);
         live.for_each(|index| map.extend(self.contiguous_runs(index)));
         Some(map)
     }

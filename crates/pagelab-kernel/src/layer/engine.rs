@@ -13,7 +13,7 @@ use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::step::BlockKey;
 use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
@@ -45,7 +45,7 @@ impl Layer {
     }
 
     /// Whether the process of a space does not have the engine: it has disabled it, or not enabled it yet.
-    pub fn has_engine_off(&self, index: u32) -> bool {
+    pub fn has_engine_off(&self, index: SpaceIx) -> bool {
         self.spaces[index].vmas.engine_is_off()
     }
 
@@ -55,14 +55,14 @@ impl Layer {
     }
 
     /// A child has the engine if its parent had enabled it.
-    pub fn inherit_engine(&mut self, parent: u32, child: u32) {
+    pub fn inherit_engine(&mut self, parent: SpaceIx, child: SpaceIx) {
         if let Some(engine) = &mut self.mechanisms.engine {
             engine.inherit(parent, child);
         }
     }
 
     /// The word for the entry of a page until it is mapped, if the engine may map it.
-    pub fn armed(&self, context: KernelContext, index: u32, va: VirtAddr) -> Option<EntryWord> {
+    pub fn armed(&self, context: KernelContext, index: SpaceIx, va: VirtAddr) -> Option<EntryWord> {
         let engine = self.mechanisms.engine.as_ref()?;
         let space = &self.spaces[index];
         let vma = space.vmas.find(va).filter(|_| space.uses_fault_engine)?;
@@ -82,14 +82,14 @@ impl Layer {
     }
 
     /// Whether the layer's engine may map pages of the mapping at an address.
-    pub fn is_served(&self, index: u32, va: VirtAddr) -> bool {
+    pub fn is_served(&self, index: SpaceIx, va: VirtAddr) -> bool {
         let space = &self.spaces[index];
         let (engine, vma) = (self.mechanisms.engine.as_ref(), space.vmas.find(va).filter(|_| space.uses_fault_engine));
         engine.zip(vma).is_some_and(|(engine, vma)| engine.serves(index, vma))
     }
 
     /// Requests that the entries of a new mapping are armed.
-    pub fn request_arming(&mut self, context: KernelContext, index: u32, range: VaRange) -> ArmingMode {
+    pub fn request_arming(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) -> ArmingMode {
         if !self.is_served(index, range.start) || self.takes_in_faults() || self.has_engine_off(index) {
             return ArmingMode::Nothing;
         }
@@ -110,7 +110,7 @@ impl Layer {
 
     /// Writes a word into the entry of each page of a range that should have one and has neither a word nor a
     /// translation, as long as there is enough memory for tables; returns what it has written, table by table.
-    fn fill_entries(&mut self, context: KernelContext, index: u32, range: VaRange) -> Vec<FilledPart> {
+    fn fill_entries(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) -> Vec<FilledPart> {
         const TABLE: PageSize = PageSize::Size2M;
         let (mut filled, mut start) = (Vec::new(), range.start.0);
         while start < range.end.0 && !(start.is_multiple_of(TABLE.bytes()) && self.memory.is_low()) {
@@ -132,7 +132,7 @@ impl Layer {
     }
 
     /// The words for pages of one mapping that have neither a word nor a translation; their entries are in one table.
-    fn words_to_get(&self, context: KernelContext, index: u32, range: VaRange) -> Vec<WordOf> {
+    fn words_to_get(&self, context: KernelContext, index: SpaceIx, range: VaRange) -> Vec<WordOf> {
         let (space, size) = (&self.spaces[index], PageSize::Size4K);
         let (Some(engine), Some(vma)) =
             (&self.mechanisms.engine, space.vmas.find(range.start).filter(|_| space.uses_fault_engine))
@@ -151,20 +151,25 @@ impl Layer {
 
     /// The spaces with other mappings of a mapping's file: in other spaces any mapping, in its own only those of the
     /// same pages.
-    fn sharers(&self, index: u32, vma: &Vma) -> Vec<u32> {
+    fn sharers(&self, index: SpaceIx, vma: &Vma) -> Vec<SpaceIx> {
         let (name, pages) = (vma.file.as_ref(), vma.file_pages());
         let overlaps = |other: &Vma| other.file_pages().start < pages.end && pages.start < other.file_pages().end;
         let shares = |(space, other_space): (usize, &AddressSpace)| {
-            let own = space == index as usize;
+            let own = space == index.index();
             let mut others = other_space.vmas.iter().filter(|other| other.file.as_ref() == name);
-            others.any(|other| !own || other.start != vma.start && overlaps(other)).then_some(space as u32)
+            others.any(|other| !own || other.start != vma.start && overlaps(other)).then_some(SpaceIx::from(space))
         };
         self.spaces.iter().enumerate().filter_map(shares).collect()
     }
 
     /// Handles a new mapping of a file: if there are other mappings, the engine no longer serves the file. Returns the
     /// number of its mapped pages that were accounted for, and the cycles of removing words.
-    pub fn note_sharing(&mut self, index: u32, range: VaRange, by_fork: bool) -> Result<(u64, Cycles), EngineError> {
+    pub fn note_sharing(
+        &mut self,
+        index: SpaceIx,
+        range: VaRange,
+        by_fork: bool,
+    ) -> Result<(u64, Cycles), EngineError> {
         let each =
             self.mechanisms.engine.as_ref().filter(|engine| engine.maps_files()).and_then(EngineState::fills_at_once);
         let Some(each) = each else { return Ok((0, Cycles::ZERO)) };
@@ -198,7 +203,7 @@ impl Layer {
 
     /// The mappings of a space are gone. Returns those of other spaces whose file the engine serves again, since they
     /// are the only ones left.
-    pub fn resume_service(&mut self, files: &BTreeSet<Arc<str>>) -> Vec<(u32, VaRange)> {
+    pub fn resume_service(&mut self, files: &BTreeSet<Arc<str>>) -> Vec<(SpaceIx, VaRange)> {
         let mut resumed = Vec::new();
         for file in files {
             if !self.mechanisms.engine.as_ref().is_some_and(|engine| engine.resumes(file)) {
@@ -207,14 +212,14 @@ impl Layer {
             let spaces = self.spaces.iter().enumerate();
             let of_file = spaces.flat_map(|(index, space)| {
                 let own = space.vmas.iter().filter(move |vma| vma.file.as_ref() == Some(file));
-                own.map(move |vma| (index as u32, vma))
+                own.map(move |vma| (SpaceIx::from(index), vma))
             });
-            let left: Vec<(u32, &Vma)> = of_file.collect();
-            let shares = |&(index, vma): &(u32, &Vma)| !self.sharers(index, vma).is_empty();
+            let left: Vec<(SpaceIx, &Vma)> = of_file.collect();
+            let shares = |&(index, vma): &(SpaceIx, &Vma)| !self.sharers(index, vma).is_empty();
             if left.is_empty() || left.iter().any(shares) {
                 continue;
             }
-            let ranges: Vec<(u32, VaRange)> = left.into_iter().map(|(index, vma)| (index, vma.range())).collect();
+            let ranges: Vec<(SpaceIx, VaRange)> = left.into_iter().map(|(index, vma)| (index, vma.range())).collect();
             self.mechanisms.engine.as_mut().expect("it was there just now").resume(file);
             resumed.extend(ranges);
         }
@@ -222,7 +227,7 @@ impl Layer {
     }
 
     /// Updates the words of a range whose permissions have changed.
-    pub fn protect_words(&mut self, context: KernelContext, index: u32, range: VaRange) -> Result<(), EngineError> {
+    pub fn protect_words(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) -> Result<(), EngineError> {
         for WordOf { va, size, word } in self.words(index, range) {
             match word {
                 EntryWord::Swap(_) => {}
@@ -241,7 +246,7 @@ impl Layer {
     pub fn put_armed(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         size: PageSize,
     ) -> Result<(), EngineError> {
@@ -256,7 +261,7 @@ impl Layer {
     }
 
     /// The largest page that the mapping at `va` allows there; 4 KiB without a mapping.
-    pub fn largest_page(&self, index: u32, va: VirtAddr) -> PageSize {
+    pub fn largest_page(&self, index: SpaceIx, va: VirtAddr) -> PageSize {
         let vma = self.spaces[index].vmas.find(va);
         vma.map_or(PageSize::Size4K, |vma| largest_page(vma, va, self.paging.large_pages, self.paging.page_size))
     }
@@ -269,7 +274,7 @@ impl Layer {
     }
 
     /// Accounts for all pages of a space that its engine has mapped. Returns the number of pages.
-    pub fn account_for_taken(&mut self, index: u32) -> u64 {
+    pub fn account_for_taken(&mut self, index: SpaceIx) -> u64 {
         let Some(engine) = &self.mechanisms.engine else { return 0 };
         let mut taken = engine.used_for(index, &self.memory.contents);
         // The others are not mapped yet.
@@ -283,7 +288,7 @@ impl Layer {
     }
 
     /// Whether a page is mapped to the frame that its engine has taken for it.
-    fn is_mapped_to(&self, index: u32, page: &UnaccountedPage) -> bool {
+    fn is_mapped_to(&self, index: SpaceIx, page: &UnaccountedPage) -> bool {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, page.va, &mut list);
         matches!(list.leaf, Leaf::Present(mapping) if (mapping.pfn, mapping.size) == (page.frame, page.size))
@@ -303,7 +308,7 @@ impl Layer {
 
     /// Restores the words of pages of files that were reclaimed and that the engine may map, as far as tables exist or
     /// there is memory for them.
-    pub fn arm_again(&mut self, cpu: CpuId, pages: &[(u32, VirtAddr)]) {
+    pub fn arm_again(&mut self, cpu: CpuId, pages: &[(SpaceIx, VirtAddr)]) {
         for &(index, va) in pages {
             let context = self.context(cpu, index);
             if self.is_served(index, va)
@@ -317,7 +322,7 @@ impl Layer {
 
     /// Accounts for a page that the engine has mapped: adds it to the reverse map and the LRU lists, for a file also to
     /// the page cache, and charges it.
-    pub fn account(&mut self, index: u32, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
+    pub fn account(&mut self, index: SpaceIx, UnaccountedPage { va, size, frame, file, .. }: UnaccountedPage) {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         let Leaf::Present(mapping) = list.leaf else { unreachable!("{va:?} of space {index} is not mapped") };
@@ -335,7 +340,7 @@ impl Layer {
     }
 
     /// The page of a file that is mapped at an address.
-    pub fn file_page(&self, index: u32, va: VirtAddr) -> Option<FilePage> {
+    pub fn file_page(&self, index: SpaceIx, va: VirtAddr) -> Option<FilePage> {
         let vma = self.spaces[index].vmas.find(va).filter(|vma| !vma.is_of_memory_file())?;
         Some((self.memory.page_use.known_file(vma.file.as_ref()?)?, vma.file_page(va)))
     }
@@ -344,7 +349,7 @@ impl Layer {
     pub fn map_ready(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         mapping: Mapping,
     ) -> Result<(), EngineError> {

@@ -8,6 +8,7 @@ use crate::layer::Layer;
 use crate::page_ranges::PageRanges;
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
+use pagelab_base::ids::SpaceIx;
 use pagelab_trace::MapFlags;
 
 impl Layer {
@@ -35,12 +36,12 @@ impl Layer {
     }
 
     /// Where address spaces map these pages of the file in memory that a mapping shows.
-    pub fn places_of_memory_file(&self, vma: &Vma, pages: &Range<u64>) -> Vec<(u32, VaRange)> {
+    pub fn places_of_memory_file(&self, vma: &Vma, pages: &Range<u64>) -> Vec<(SpaceIx, VaRange)> {
         let of_space = |index| {
             let others = self.spaces[index].vmas.iter().filter(|other| other.shows_same_memory_file(vma));
             others.filter_map(move |other| Some((index, other.range_of_pages(pages)?)))
         };
-        (0..self.spaces.len() as u32).flat_map(of_space).collect()
+        self.spaces.numbers().flat_map(of_space).collect()
     }
 
     /// A mapping has gone: if it showed a file in memory, frees the frames of its pages that no other mapping shows.

@@ -34,7 +34,7 @@ pub use shared_segments::{SharedSegmentCounters, SharedSegments};
 pub use space::{AddressSpace, AsidAllocator};
 pub use spaces::Spaces;
 
-use pagelab_base::ids::{CpuId, DIRECT_MAP, SpaceId};
+use pagelab_base::ids::{CpuId, DIRECT_MAP, SpaceId, SpaceIx};
 use std::collections::BTreeMap;
 
 use crate::config::{Backing, InvalidationCause, LargePages};
@@ -175,12 +175,12 @@ impl Layer {
     }
 
     /// The context of a kernel that runs on a CPU for a space.
-    pub fn context(&self, cpu: CpuId, index: u32) -> KernelContext {
+    pub fn context(&self, cpu: CpuId, index: SpaceIx) -> KernelContext {
         KernelContext { cpu, group: self.spaces[index].group }
     }
 
     /// The frame of the objects of a space.
-    pub fn objects(&self, space: u32) -> Pfn {
+    pub fn objects(&self, space: SpaceIx) -> Pfn {
         self.spaces[space].objects
     }
 
@@ -228,7 +228,7 @@ impl Layer {
     }
 
     /// Creates an empty address space.
-    pub fn add_space(&mut self, context: KernelContext, asids: &mut AsidAllocator) -> Result<u32, EngineError> {
+    pub fn add_space(&mut self, context: KernelContext, asids: &mut AsidAllocator) -> Result<SpaceIx, EngineError> {
         self.add_space_of(context, None, asids)
     }
 
@@ -238,7 +238,7 @@ impl Layer {
         context: KernelContext,
         bytes: u64,
         asids: &mut AsidAllocator,
-    ) -> Result<u32, EngineError> {
+    ) -> Result<SpaceIx, EngineError> {
         self.add_space_of(context, Some(bytes), asids)
     }
 
@@ -247,7 +247,7 @@ impl Layer {
         context: KernelContext,
         guest: Option<u64>,
         asids: &mut AsidAllocator,
-    ) -> Result<u32, EngineError> {
+    ) -> Result<SpaceIx, EngineError> {
         let objects = self.take_frame(context, FramePurpose::KernelObject, "an address space")?;
         let table = self.new_table(context, guest)?;
         let off = self.mechanisms.engine.as_ref().is_some_and(EngineState::is_off_at_start);
@@ -276,11 +276,11 @@ impl Layer {
             objects,
             record,
         });
-        Ok(self.spaces.len() as u32 - 1)
+        Ok(SpaceIx::from(self.spaces.len() - 1))
     }
 
     /// Ends a space without mappings. Its tag may be reused, so the caller must have flushed it.
-    pub fn retire_space(&mut self, context: KernelContext, index: u32) {
+    pub fn retire_space(&mut self, context: KernelContext, index: SpaceIx) {
         let placeholder = PageTable::x86_64(4, &mut PhysMem::default(), &mut |_| Some(Pfn(0)));
         let Ok(placeholder) = placeholder else { unreachable!("a frame was given") };
         let space = &mut self.spaces[index];
@@ -295,7 +295,7 @@ impl Layer {
     }
 
     /// Adds the frames of a page to the reverse map or removes them, if there is one.
-    fn note_mapped(&mut self, index: u32, va: VirtAddr, mapping: &Mapping, note: fn(&mut Rmap, Pfn, PageOf)) {
+    fn note_mapped(&mut self, index: SpaceIx, va: VirtAddr, mapping: &Mapping, note: fn(&mut Rmap, Pfn, PageOf)) {
         if let Some(reclaim) = &mut self.memory.reclaim
             && mapping.pfn != self.memory.page_use.zero_page()
         {
@@ -309,7 +309,7 @@ impl Layer {
     pub fn map(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         mapping: Mapping,
     ) -> Result<(), EngineError> {
@@ -318,7 +318,7 @@ impl Layer {
     }
 
     /// Accounts for a mapped page: reverse map and LRU lists.
-    fn note_listed(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+    fn note_listed(&mut self, index: SpaceIx, va: VirtAddr, mapping: &Mapping) {
         self.note_mapped(index, va, mapping, Rmap::add);
         self.list_page(mapping);
     }
@@ -327,7 +327,7 @@ impl Layer {
     fn map_unlisted(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         mapping: Mapping,
     ) -> Result<(), EngineError> {
@@ -360,14 +360,14 @@ impl Layer {
     }
 
     /// Whether no page is mapped at `va`.
-    pub fn is_unmapped(&self, index: u32, va: VirtAddr) -> bool {
+    pub fn is_unmapped(&self, index: SpaceIx, va: VirtAddr) -> bool {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         matches!(list.leaf, Leaf::NotPresent { .. })
     }
 
     /// Replaces the frame or flags of a mapped page, with the same size. Returns the entry's address.
-    pub fn remap(&mut self, index: u32, va: VirtAddr, mapping: Mapping) -> PhysAddr {
+    pub fn remap(&mut self, index: SpaceIx, va: VirtAddr, mapping: Mapping) -> PhysAddr {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         let Leaf::Present(old) = list.leaf else { unreachable!("the page is mapped") };
@@ -393,13 +393,13 @@ impl Layer {
     }
 
     /// Unmaps a page. The caller decides what happens to its frames. Tables stay, as after reclaim and MADV_DONTNEED.
-    pub fn unmap(&mut self, context: KernelContext, index: u32, page: &Removed) {
+    pub fn unmap(&mut self, context: KernelContext, index: SpaceIx, page: &Removed) {
         self.forget(context, index, page);
         self.take_entry(index, page.va);
     }
 
     /// Removes a page from everything except the page table.
-    pub fn forget(&mut self, context: KernelContext, index: u32, page: &Removed) {
+    pub fn forget(&mut self, context: KernelContext, index: SpaceIx, page: &Removed) {
         let (placement, mut memory) = self.placing(context);
         placement.unmapped(index, page.va, &mut memory);
         self.note_mapped(index, page.va, &page.mapping, Rmap::remove);
@@ -414,7 +414,7 @@ impl Layer {
     }
 
     /// Leaves the entries of a space without mappings in its page table to a later scan.
-    pub fn abandon_table(&mut self, index: u32) -> Result<(), EngineError> {
+    pub fn abandon_table(&mut self, index: SpaceIx) -> Result<(), EngineError> {
         let abandoned = self.spaces.abandon_table(index, &mut self.memory.contents);
         if abandoned { Ok(()) } else { Err(self.exhausted(Exhausted::Tags)) }
     }
@@ -423,7 +423,7 @@ impl Layer {
     pub fn prune(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         start: VirtAddr,
         end: VirtAddr,
         cause: InvalidationCause,
@@ -440,7 +440,7 @@ impl Layer {
 
     /// Frees the table of 4 KiB pages where a page of 2 MiB will be mapped; the tables above it stay (Linux
     /// `collapse_huge_page`).
-    pub fn free_leaf_table(&mut self, context: KernelContext, index: u32, va: VirtAddr) {
+    pub fn free_leaf_table(&mut self, context: KernelContext, index: SpaceIx, va: VirtAddr) {
         if let Some(table) = self.spaces[index].table.unlink_leaf_table(&mut self.memory.contents, va) {
             free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, table, context.cpu.0);
             self.forget_leaf_table(index);
@@ -448,7 +448,7 @@ impl Layer {
     }
 
     /// Changes the permissions of a mapped page.
-    pub fn protect(&mut self, index: u32, page: &Removed, flags: PteFlags) {
+    pub fn protect(&mut self, index: SpaceIx, page: &Removed, flags: PteFlags) {
         let mapping = Mapping { flags, ..page.mapping };
         for (other, va) in self.elsewhere(index, page.va) {
             self.record_access(other, va, &mapping);
@@ -458,7 +458,7 @@ impl Layer {
     }
 
     /// Records whether stores to a mapped page are allowed.
-    fn record_access(&mut self, index: u32, va: VirtAddr, mapping: &Mapping) {
+    fn record_access(&mut self, index: SpaceIx, va: VirtAddr, mapping: &Mapping) {
         if let Some(record) = &mut self.spaces[index].record {
             for n in 0..1 << mapping.size.order() {
                 record.get_mut(&(va.page_number() + n)).expect("the page is mapped").1 = mapping.flags.writable;
@@ -467,7 +467,7 @@ impl Layer {
     }
 
     /// All pages of a space that overlap `start..end`; for small ranges.
-    pub fn mapped(&self, index: u32, start: VirtAddr, end: VirtAddr) -> Vec<Removed> {
+    pub fn mapped(&self, index: SpaceIx, start: VirtAddr, end: VirtAddr) -> Vec<Removed> {
         let mut out = Vec::new();
         self.spaces[index].table.mapped(&self.memory.contents, start, end, usize::MAX, &mut out);
         out
@@ -477,7 +477,7 @@ impl Layer {
     /// pages. Lists a few pages at a time, so that a large range takes no memory.
     pub fn for_mapped<E>(
         &mut self,
-        index: u32,
+        index: SpaceIx,
         start: VirtAddr,
         end: VirtAddr,
         mut each: impl FnMut(&mut Self, &Removed) -> Result<(), E>,
@@ -495,7 +495,7 @@ impl Layer {
     }
 
     /// Lists the next pages of a space that overlap `from..end` in `pages`; returns where to continue.
-    pub fn next_mapped(&self, index: u32, from: VirtAddr, end: VirtAddr, pages: &mut Vec<Removed>) -> VirtAddr {
+    pub fn next_mapped(&self, index: SpaceIx, from: VirtAddr, end: VirtAddr, pages: &mut Vec<Removed>) -> VirtAddr {
         pages.clear();
         self.spaces[index].table.mapped(&self.memory.contents, from, end, PAGES_AT_A_TIME, pages);
         match pages.last() {
@@ -509,7 +509,7 @@ impl Layer {
     pub fn split_at_edges(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         start: VirtAddr,
         end: VirtAddr,
     ) -> Result<(), EngineError> {
@@ -527,7 +527,7 @@ impl Layer {
     }
 
     /// The kernel's record of a page: its frame, and whether stores are allowed. Only with `--check`.
-    pub fn recorded(&self, index: u32, va: VirtAddr) -> Option<(Pfn, bool)> {
+    pub fn recorded(&self, index: SpaceIx, va: VirtAddr) -> Option<(Pfn, bool)> {
         let page = va.page_number();
         if index == DIRECT_MAP {
             let pfn = page.checked_sub(DIRECT_MAP_BASE >> FRAME_SHIFT)?;

@@ -19,6 +19,7 @@ use crate::reclaim::{Full, LruPageKind, Storage};
 use crate::vma::VaRange;
 use pagelab_base::addr::{PageSize, Pfn};
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_trace::quantity::format_bytes;
 
 /// A block for consecutive pages of a file.
@@ -79,7 +80,7 @@ impl Layer {
     }
 
     /// Assigns blocks of the layer's storage to a mapping's pages of a file. Errors: storage is full.
-    pub fn lay_out(&mut self, index: u32, range: VaRange) -> Result<(), EngineError> {
+    pub fn lay_out(&mut self, index: SpaceIx, range: VaRange) -> Result<(), EngineError> {
         let vma = self.spaces[index].vmas.find(range.start);
         let Some((vma, name)) = vma.and_then(|vma| Some((vma, vma.file.as_ref()?))) else { return Ok(()) };
         if vma.is_of_memory_file() {

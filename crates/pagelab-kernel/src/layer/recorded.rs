@@ -17,12 +17,13 @@ use crate::layer::Layer;
 use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
 use pagelab_trace::MapFlags;
 
 impl Layer {
     /// Maps a new mapping's pages of its file; returns the number of pages. A mapping without any access gets none.
-    pub fn map_recorded(&mut self, context: KernelContext, index: u32, range: VaRange) -> Result<u64, EngineError> {
+    pub fn map_recorded(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) -> Result<u64, EngineError> {
         let vma = self.spaces[index].vmas.find(range.start).expect("it has just been made").clone();
         if !(vma.prot.read || vma.prot.write || vma.prot.execute) {
             return Ok(0);
@@ -48,7 +49,7 @@ impl Layer {
     fn recorded_block(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         vma: &Vma,
         file: u32,
         va: VirtAddr,

@@ -4,10 +4,11 @@ use crate::direct_segment::{DirectSegment, SegmentMemory};
 use crate::layer::Layer;
 use crate::vma::VaRange;
 use pagelab_base::addr::VirtAddr;
+use pagelab_base::ids::SpaceIx;
 
 impl Layer {
     /// Gives the segment to a program's new mapping, if it is unused and the mapping is worth it.
-    pub fn begin_segment(&mut self, index: u32, range: VaRange) {
+    pub fn begin_segment(&mut self, index: SpaceIx, range: VaRange) {
         let find = |layer: &Self| layer.spaces[index].vmas.find(range.start).cloned();
         let Some(mut vma) = find(self) else { return };
         if vma.advice.direct_segment {
@@ -24,7 +25,7 @@ impl Layer {
     }
 
     /// Gives a segment to the memory of a guest, as far as it reaches.
-    pub fn begin_guest_segment(&mut self, index: u32, guest_bytes: u64) {
+    pub fn begin_guest_segment(&mut self, index: SpaceIx, guest_bytes: u64) {
         let Some(memory) = self.mechanisms.segment_memory.as_mut().filter(|memory| memory.bytes > 0) else { return };
         let bytes = guest_bytes.min(memory.bytes);
         let range = VaRange { start: VirtAddr(0), end: VirtAddr(bytes) };
@@ -34,7 +35,7 @@ impl Layer {
     }
 
     /// Removes a part of a space that changes from the segment. Returns everything that is removed.
-    pub fn leave_segment(&mut self, index: u32, range: VaRange) -> Option<VaRange> {
+    pub fn leave_segment(&mut self, index: SpaceIx, range: VaRange) -> Option<VaRange> {
         let segment = self.spaces[index].segment.filter(|segment| segment.range.overlaps(range))?;
         let rest = segment.without(range);
         self.set_segment(index, rest);
@@ -47,17 +48,17 @@ impl Layer {
     }
 
     /// Clears the registers of a guest's segment, whose pages the page table maps.
-    pub fn suspend_segment(&mut self, index: u32) {
+    pub fn suspend_segment(&mut self, index: SpaceIx) {
         self.set_segment(index, None);
     }
 
     /// Makes a guest's segment again.
-    pub fn resume_segment(&mut self, index: u32, segment: DirectSegment) {
+    pub fn resume_segment(&mut self, index: SpaceIx, segment: DirectSegment) {
         self.set_segment(index, Some(segment));
     }
 
     /// Sets a space's segment, and keeps its mapping from being merged with others.
-    fn set_segment(&mut self, index: u32, segment: Option<DirectSegment>) {
+    fn set_segment(&mut self, index: SpaceIx, segment: Option<DirectSegment>) {
         let space = &mut self.spaces[index];
         space.segment = segment;
         space.vmas.advise(VaRange::ALL, |advice| advice.direct_segment = false);
@@ -68,7 +69,7 @@ impl Layer {
     }
 
     /// The parts of a range that a kernel must populate: those outside the segment.
-    pub fn outside_segment(&self, index: u32, range: VaRange) -> [VaRange; 2] {
+    pub fn outside_segment(&self, index: SpaceIx, range: VaRange) -> [VaRange; 2] {
         let nothing = VaRange { start: range.end, end: range.end };
         match self.spaces[index].segment {
             Some(segment) if segment.range.overlaps(range) => [

@@ -23,6 +23,7 @@ use crate::reclaim::Rmap;
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_tables::page_table::{Exhausted, Mapping, NoRoom, Removed};
 use pagelab_trace::MapFlags;
 
@@ -78,7 +79,7 @@ impl SegmentContents {
 struct SharedSegment {
     contents: SegmentContents,
     /// The spaces that use it, each with the address of its segment. All have the same pages.
-    sharers: Vec<(u32, VirtAddr)>,
+    sharers: Vec<(SpaceIx, VirtAddr)>,
 }
 
 /// The shared segments of a layer.
@@ -89,7 +90,7 @@ pub struct SharedSegments {
     segments: BTreeMap<u32, SharedSegment>,
     by_contents: BTreeMap<SegmentContents, u32>,
     /// The shared segment of a space's segment, by its address.
-    by_place: BTreeMap<(u32, VirtAddr), u32>,
+    by_place: BTreeMap<(SpaceIx, VirtAddr), u32>,
     /// What became of them.
     pub counters: SharedSegmentCounters,
 }
@@ -112,7 +113,7 @@ impl SharedSegments {
     }
 
     /// The segments of a space that are shared and mapped in a range: their addresses and mapped parts.
-    fn places(&self, index: u32, range: VaRange) -> Vec<(VirtAddr, VaRange)> {
+    fn places(&self, index: SpaceIx, range: VaRange) -> Vec<(VirtAddr, VaRange)> {
         let from = self.segment(range.start).start;
         let places = self.by_place.range((index, from)..(index, range.end));
         let parts = places.map(|(&(_, start), id)| (start, self.segments[id].contents.part(start)));
@@ -120,7 +121,7 @@ impl SharedSegments {
     }
 
     /// The same page in the other spaces that share its segment.
-    fn elsewhere(&self, index: u32, va: VirtAddr) -> Vec<(u32, VirtAddr)> {
+    fn elsewhere(&self, index: SpaceIx, va: VirtAddr) -> Vec<(SpaceIx, VirtAddr)> {
         let start = self.segment(va).start;
         let Some(id) = self.by_place.get(&(index, start)) else { return Vec::new() };
         let others = self.segments[id].sharers.iter().filter(|&&sharer| sharer != (index, start));
@@ -128,7 +129,7 @@ impl SharedSegments {
     }
 
     /// Enters a space's segment; `id` is that of the shared segment.
-    fn join(&mut self, id: u32, contents: SegmentContents, sharer: (u32, VirtAddr)) {
+    fn join(&mut self, id: u32, contents: SegmentContents, sharer: (SpaceIx, VirtAddr)) {
         self.by_place.insert(sharer, id);
         self.by_contents.insert(contents.clone(), id);
         self.segments.entry(id).or_insert(SharedSegment { contents, sharers: Vec::new() }).sharers.push(sharer);
@@ -136,7 +137,7 @@ impl SharedSegments {
     }
 
     /// Removes a space's segment, and the shared one with the last.
-    fn remove(&mut self, sharer: (u32, VirtAddr)) {
+    fn remove(&mut self, sharer: (SpaceIx, VirtAddr)) {
         let id = self.by_place.remove(&sharer).expect("the segment is shared");
         let shared = self.segments.get_mut(&id).expect("the segment is shared");
         shared.sharers.retain(|&other| other != sharer);
@@ -149,7 +150,7 @@ impl SharedSegments {
 
 impl Layer {
     /// The same page in the other spaces that share its segment.
-    pub(super) fn elsewhere(&self, index: u32, va: VirtAddr) -> Vec<(u32, VirtAddr)> {
+    pub(super) fn elsewhere(&self, index: SpaceIx, va: VirtAddr) -> Vec<(SpaceIx, VirtAddr)> {
         self.mechanisms.shared_segments.as_ref().map_or(Vec::new(), |shared| shared.elsewhere(index, va))
     }
 
@@ -158,7 +159,7 @@ impl Layer {
     }
 
     /// Lets the segments of a new mapping be shared, where nothing else is in them.
-    pub fn share_segments(&mut self, index: u32, range: VaRange) {
+    pub fn share_segments(&mut self, index: SpaceIx, range: VaRange) {
         let Some(shared) = &self.mechanisms.shared_segments else { return };
         let mut segment = shared.segment(range.start);
         while segment.start < range.end {
@@ -169,13 +170,13 @@ impl Layer {
     }
 
     /// What a segment shows, if it has a single mapping that processes may share.
-    fn contents_of_segment(&self, index: u32, segment: VaRange) -> Option<SegmentContents> {
+    fn contents_of_segment(&self, index: SpaceIx, segment: VaRange) -> Option<SegmentContents> {
         let mut vmas = self.spaces[index].vmas.iter().filter(|vma| vma.range().overlaps(segment));
         let vma = vmas.next()?;
         if vmas.next().is_some() { None } else { SegmentContents::new(vma, segment) }
     }
 
-    fn share_segment(&mut self, index: u32, segment: VaRange) {
+    fn share_segment(&mut self, index: SpaceIx, segment: VaRange) {
         let start = segment.start;
         let Some(contents) = self.contents_of_segment(index, segment) else { return };
         let shared = self.mechanisms.shared_segments.as_ref().expect("the layer has shared segments");
@@ -198,7 +199,7 @@ impl Layer {
     }
 
     /// Notes that a page of a shared segment has become mapped in a space without a fault of its own.
-    pub(super) fn note_page_elsewhere(&mut self, (index, va): (u32, VirtAddr), mapping: &Mapping) {
+    pub(super) fn note_page_elsewhere(&mut self, (index, va): (SpaceIx, VirtAddr), mapping: &Mapping) {
         self.note_mapped(index, va, mapping, Rmap::add);
         let frames = self.counted_frames(mapping);
         let space = &mut self.spaces[index];
@@ -212,7 +213,7 @@ impl Layer {
     }
 
     /// Whether a page that leaves a space is still mapped in another one that has the same slot.
-    pub(super) fn is_mapped_elsewhere_in_segment(&self, index: u32, va: VirtAddr) -> bool {
+    pub(super) fn is_mapped_elsewhere_in_segment(&self, index: SpaceIx, va: VirtAddr) -> bool {
         let mut elsewhere = self.elsewhere(index, va).into_iter();
         elsewhere.any(|(other, va)| !self.mapped(other, va, va + FRAME_BYTES).is_empty())
     }
@@ -221,7 +222,7 @@ impl Layer {
     pub(super) fn keep_out_of_shared(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
     ) -> Result<(), EngineError> {
         let Some(shared) = &self.mechanisms.shared_segments else { return Ok(()) };
@@ -239,7 +240,7 @@ impl Layer {
     pub fn leave_shared_segments(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         range: VaRange,
         unmapped: bool,
     ) -> Result<(), EngineError> {
@@ -249,7 +250,7 @@ impl Layer {
         places.into_iter().try_for_each(|(start, _)| self.leave_segment_at(context, index, start))
     }
 
-    fn leave_segment_at(&mut self, context: KernelContext, index: u32, start: VirtAddr) -> Result<(), EngineError> {
+    fn leave_segment_at(&mut self, context: KernelContext, index: SpaceIx, start: VirtAddr) -> Result<(), EngineError> {
         let segment = self.shared_segments().segment(start);
         let pages: Vec<Removed> = self.mapped(index, start, segment.end);
         for page in &pages {
@@ -266,7 +267,7 @@ impl Layer {
     }
 
     /// Removes a page's entry, unless other spaces use it.
-    pub(super) fn take_entry(&mut self, index: u32, va: VirtAddr) {
+    pub(super) fn take_entry(&mut self, index: SpaceIx, va: VirtAddr) {
         if self.is_mapped_elsewhere_in_segment(index, va) {
             self.spaces[index].table.note_shared_page(va, false);
         } else {
@@ -275,20 +276,20 @@ impl Layer {
     }
 
     /// Points a segment without pages to the space's own slots again.
-    fn end_sharing(&mut self, index: u32, start: VirtAddr) {
+    fn end_sharing(&mut self, index: SpaceIx, start: VirtAddr) {
         self.shared_segments().remove((index, start));
         let own = self.spaces[index].table.set_shared_segment(&mut self.memory.contents, start, None);
         assert!(own, "the segment has an entry");
     }
 
     /// The mapped parts of a space's shared segments.
-    pub fn shared_parts(&self, index: u32) -> Vec<VaRange> {
+    pub fn shared_parts(&self, index: SpaceIx) -> Vec<VaRange> {
         let places = self.mechanisms.shared_segments.as_ref().map(|shared| shared.places(index, VaRange::ALL));
         places.into_iter().flatten().map(|(_, part)| part).collect()
     }
 
     /// Ends the sharing of segments in a range whose pages have been unmapped.
-    pub fn detach_segments(&mut self, index: u32, range: VaRange) {
+    pub fn detach_segments(&mut self, index: SpaceIx, range: VaRange) {
         let Some(shared) = &self.mechanisms.shared_segments else { return };
         for (start, _) in shared.places(index, range) {
             self.end_sharing(index, start);

@@ -5,6 +5,7 @@ use std::ops::{Index, IndexMut};
 use super::AddressSpace;
 use crate::vma::VaRange;
 use pagelab_base::addr::Pfn;
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::memory::PhysMem;
 use pagelab_tables::page_table::{LayerTables, TableWork};
 
@@ -18,9 +19,9 @@ pub struct Spaces {
     /// Additional work of page tables, besides the requested operation.
     pub table_work: TableWork,
     /// By space: ranges whose large entries a call removed, and whose parts should be armed for the fault engine.
-    pub cut: Vec<(u32, VaRange)>,
+    pub cut: Vec<(SpaceIx, VaRange)>,
     /// Numbers of ended spaces that may be reused.
-    pub(super) retired: Vec<u32>,
+    pub(super) retired: Vec<SpaceIx>,
     /// Whether mappings are also recorded independent of the page tables (`--check`).
     pub(super) check: bool,
 }
@@ -36,36 +37,46 @@ impl Spaces {
         self.list.is_empty()
     }
 
+    /// Their numbers, also those of ended spaces.
+    pub fn numbers(&self) -> impl Iterator<Item = SpaceIx> + use<> {
+        SpaceIx::all(self.len())
+    }
+
+    /// Their numbers from one on.
+    pub fn numbers_from(&self, first: SpaceIx) -> impl Iterator<Item = SpaceIx> + use<> {
+        self.numbers().skip(first.index())
+    }
+
     /// All spaces in the order of their numbers.
     pub fn iter(&self) -> std::slice::Iter<'_, AddressSpace> {
         self.list.iter()
     }
 
     /// Collects the work of a space's table; returns the first frames of blocks that the table no longer needs.
-    pub(super) fn collect_table_work(&mut self, index: u32) -> Vec<Pfn> {
-        self.tables.report_work(&mut self.list[index as usize].table, &mut self.table_work);
+    pub(super) fn collect_table_work(&mut self, index: SpaceIx) -> Vec<Pfn> {
+        self.tables.report_work(&mut self.list[index].table, &mut self.table_work);
         std::mem::take(&mut self.table_work.released)
     }
 
     /// Leaves the entries of a space to a later scan; false if there is no tag left for a new table.
-    pub(super) fn abandon_table(&mut self, index: u32, memory: &mut PhysMem) -> bool {
-        self.tables.abandon(memory, &mut self.list[index as usize].table)
+    pub(super) fn abandon_table(&mut self, index: SpaceIx, memory: &mut PhysMem) -> bool {
+        self.tables.abandon(memory, &mut self.list[index].table)
     }
 }
 
-impl Index<u32> for Spaces {
+impl Index<SpaceIx> for Spaces {
     type Output = AddressSpace;
 
     #[inline(always)]
-    fn index(&self, number: u32) -> &AddressSpace {
-        &self.list[number as usize]
+    fn index(&self, number: SpaceIx) -> &AddressSpace {
+        &self.list[number]
     }
 }
 
-impl IndexMut<u32> for Spaces {
+impl IndexMut<SpaceIx> for Spaces {
     #[inline(always)]
-    fn index_mut(&mut self, number: u32) -> &mut AddressSpace {
-        &mut self.list[number as usize]
+    fn index_mut(&mut self, number: SpaceIx) -> &mut AddressSpace {
+        &mut self.list[number]
     }
 }
 

@@ -13,7 +13,7 @@ use crate::context::KernelContext;
 use crate::layer::Layer;
 use pagelab_base::addr::{LINE_BYTES, Pfn, PhysAddr};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CpuId, SpaceIx};
 use pagelab_base::step::{RefKind, Step};
 
 /// Number of address spaces with lines of their own.
@@ -57,12 +57,12 @@ impl LineMemory {
         stage: usize,
         touched: StageLines,
         by: CpuId,
-        space_index: u32,
+        space_index: SpaceIx,
     ) -> impl Iterator<Item = (RefKind, PhysAddr)> {
         let (from, all) = (self.before[stage], self.before[10]);
         let of_cpu = u64::from(by.0) * u64::from(all.cpu);
         let spaces = self.cpus * u64::from(all.cpu);
-        let of_space = spaces + u64::from(space_index) % SPACES * u64::from(all.space);
+        let of_space = spaces + u64::from(space_index.number()) % SPACES * u64::from(all.space);
         let kernel = spaces + SPACES * u64::from(all.space);
         let lines =
             |base: u64, from: u32, many: u32| (u64::from(from)..u64::from(from + many)).map(move |line| base + line);
@@ -73,7 +73,7 @@ impl LineMemory {
         written.chain(read.map(|line| (RefKind::Read, line))).map(|(kind, line)| (kind, self.at(line)))
     }
 
-    fn plan(&self, stage: usize, touched: StageLines, by: CpuId, space_index: u32, step: &mut Step) {
+    fn plan(&self, stage: usize, touched: StageLines, by: CpuId, space_index: SpaceIx, step: &mut Step) {
         for (at, (kind, addr)) in self.references(stage, touched, by, space_index).enumerate() {
             if at == 0 {
                 step.kernel(kind, addr);
@@ -96,7 +96,7 @@ impl Layer {
 
     /// Plans the references of a stage to its lines.
     #[inline]
-    pub fn plan_stage_lines(&self, stage: usize, lines: StageLines, cpu: CpuId, space: u32, step: &mut Step) {
+    pub fn plan_stage_lines(&self, stage: usize, lines: StageLines, cpu: CpuId, space: SpaceIx, step: &mut Step) {
         if let Some(memory) = &self.data.stage_lines {
             memory.plan(stage, lines, cpu, space, step);
         }
@@ -128,7 +128,7 @@ mod tests {
         });
         let memory = memory.unwrap().unwrap();
         let lines = |stage, touched, cpu, space| -> Vec<(RefKind, u64)> {
-            let all = memory.references(stage, touched, CpuId(cpu), space);
+            let all = memory.references(stage, touched, CpuId(cpu), SpaceIx(space));
             all.map(|(kind, addr)| (kind, (addr.0 - (16 << 12)) / 64)).collect()
         };
         let (write, read) = (RefKind::Write, RefKind::Read);

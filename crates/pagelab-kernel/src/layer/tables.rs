@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::table_blocks::free_table;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::DIRECT_MAP;
+use pagelab_base::ids::{DIRECT_MAP, SpaceIx};
 use pagelab_tables::page_table::{Exhausted, Leaf, Mapping, NoRoom, NoTable, PageTable, TableBlock};
 
 impl Layer {
@@ -38,7 +38,7 @@ impl Layer {
     pub fn take_table(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         size: PageSize,
     ) -> Result<Option<TableBlock>, EngineError> {
@@ -67,7 +67,7 @@ impl Layer {
     }
 
     /// The frame of a program's leaf table in a block, if the kernel places them so.
-    fn take_from_block(&mut self, context: KernelContext, index: u32, va: VirtAddr) -> Option<Pfn> {
+    fn take_from_block(&mut self, context: KernelContext, index: SpaceIx, va: VirtAddr) -> Option<Pfn> {
         let blocks = self.mechanisms.table_blocks.as_mut().filter(|_| index != DIRECT_MAP)?;
         blocks.take(index, va, &mut Memory { layer: &mut self.memory, context })
     }
@@ -79,13 +79,13 @@ impl Layer {
     }
 
     /// Makes sure that the next page that is mapped in a space, which is this one, has room; false if there is none.
-    pub fn has_room(&mut self, context: KernelContext, index: u32, va: VirtAddr, size: PageSize) -> bool {
+    pub fn has_room(&mut self, context: KernelContext, index: SpaceIx, va: VirtAddr, size: PageSize) -> bool {
         self.build_tables(context, index, va, size).is_ok()
             && self.spaces[index].table.reserve(&mut self.memory.contents, va, size)
     }
 
     /// A frame for the table of a large page that will be split; `None` if the page table needs none.
-    pub fn take_split_table(&mut self, context: KernelContext, index: u32) -> Result<Option<Pfn>, EngineError> {
+    pub fn take_split_table(&mut self, context: KernelContext, index: SpaceIx) -> Result<Option<Pfn>, EngineError> {
         if !self.spaces[index].table.has_table_per_large_page() {
             return Ok(None);
         }
@@ -97,7 +97,7 @@ impl Layer {
     pub fn split_page(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         frame: Option<Pfn>,
     ) -> Result<Vec<PhysAddr>, EngineError> {
@@ -133,7 +133,7 @@ impl Layer {
     pub fn link_table(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         size: PageSize,
         block: TableBlock,
@@ -153,7 +153,7 @@ impl Layer {
     pub fn build_tables(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         va: VirtAddr,
         size: PageSize,
     ) -> Result<(), EngineError> {
@@ -166,7 +166,7 @@ impl Layer {
     }
 
     /// Collects the work of a table, and frees blocks that it no longer needs.
-    pub fn collect_table_work(&mut self, context: KernelContext, index: u32) {
+    pub fn collect_table_work(&mut self, context: KernelContext, index: SpaceIx) {
         for block in self.spaces.collect_table_work(index) {
             self.free_table(context, block);
         }

@@ -7,26 +7,26 @@ use crate::layer::Layer;
 use crate::translation_cache::{CacheLayout, LOWEST, Object, TranslationCaches};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PhysAddr, VirtAddr};
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CpuId, SpaceIx};
 use pagelab_base::page_fault::Reached;
 use pagelab_tables::page_table::{Leaf, WalkList};
 
 impl Layer {
     /// What an aborted hardware walk reports to the handler, if anything.
     #[cold]
-    pub fn reached(&self, space: u32, list: &WalkList) -> Option<Reached> {
+    pub fn reached(&self, space: SpaceIx, list: &WalkList) -> Option<Reached> {
         let caches = self.mechanisms.translation_caches.as_ref()?;
         let last = list.refs().last().filter(|_| caches.layout.is_none())?;
         Some(Reached { level: last.level, entry: last.addr, freed: self.spaces[space].caches.freed })
     }
 
     /// Whether the hardware's report is still valid.
-    pub fn still_holds(&self, space: u32, reached: &Reached) -> bool {
+    pub fn still_holds(&self, space: SpaceIx, reached: &Reached) -> bool {
         self.spaces[space].caches.freed == reached.freed
     }
 
     /// Key of the owner of the cache for an address.
-    fn cache_key(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<u64> {
+    fn cache_key(&self, space: SpaceIx, cpu: CpuId, va: VirtAddr) -> Option<u64> {
         match self.mechanisms.translation_caches.as_ref()?.owner()? {
             CacheOwner::Vma => Some(self.spaces[space].vmas.find(va)?.start.0),
             CacheOwner::Mm => Some(0),
@@ -35,7 +35,7 @@ impl Layer {
     }
 
     /// The layout of caches, and the address of the cache for an address, if it exists.
-    pub fn translation_cache(&self, space: u32, cpu: CpuId, va: VirtAddr) -> Option<(&CacheLayout, PhysAddr)> {
+    pub fn translation_cache(&self, space: SpaceIx, cpu: CpuId, va: VirtAddr) -> Option<(&CacheLayout, PhysAddr)> {
         let caches = self.mechanisms.translation_caches.as_ref()?;
         let layout = caches.layout.as_ref()?;
         let objects = if caches.is_shared() { &caches.of_cpus } else { &self.spaces[space].caches.objects };
@@ -43,7 +43,7 @@ impl Layer {
     }
 
     /// Creates the cache for an address if there is none; true if it is new.
-    pub fn make_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr) -> bool {
+    pub fn make_translation_cache(&mut self, space: SpaceIx, cpu: CpuId, va: VirtAddr) -> bool {
         let context = KernelContext::on(cpu);
         let Some(key) = self.cache_key(space, cpu, va) else { return false };
         if self.translation_cache(space, cpu, va).is_some() {
@@ -64,7 +64,7 @@ impl Layer {
 
     /// Gives a space its first generation, in kernels with generations. False if that is all that is to be done: the
     /// walk's entries belong to no generation.
-    pub fn begin_generation(&mut self, space: u32) -> bool {
+    pub fn begin_generation(&mut self, space: SpaceIx) -> bool {
         let caches = self.mechanisms.translation_caches.as_mut().expect("a walk has something to keep");
         let generation = &mut self.spaces[space].caches.generation;
         if caches.config.slots().is_none() || *generation > 0 {
@@ -75,7 +75,7 @@ impl Layer {
     }
 
     /// Fills the entries of levels `from` to `to` that a walk for an address reads.
-    pub fn fill_translation_cache(&mut self, space: u32, cpu: CpuId, va: VirtAddr, (from, to): (u8, u8)) {
+    pub fn fill_translation_cache(&mut self, space: SpaceIx, cpu: CpuId, va: VirtAddr, (from, to): (u8, u8)) {
         let mut list = WalkList::new();
         self.spaces[space].table.walk(&self.memory.contents, va, &mut list);
         let Some((&layout, object)) = self.translation_cache(space, cpu, va) else { return };
@@ -88,7 +88,7 @@ impl Layer {
     }
 
     /// Moves the cache of a stack that has grown.
-    pub fn grow_translation_cache(&mut self, context: KernelContext, space: u32, old: VirtAddr) {
+    pub fn grow_translation_cache(&mut self, context: KernelContext, space: SpaceIx, old: VirtAddr) {
         if self.owner_is_vma() {
             let address_space = &mut self.spaces[space];
             let Some(start) = address_space.vmas.find(old).map(|vma| vma.start.0) else { return };
@@ -115,7 +115,7 @@ impl Layer {
     pub fn drop_translation_caches(
         &mut self,
         context: KernelContext,
-        space: u32,
+        space: SpaceIx,
         range: VaRange,
         cause: InvalidationCause,
     ) {
@@ -125,7 +125,7 @@ impl Layer {
     }
 
     /// Frees all caches of an address space, and ends its generation.
-    pub fn drop_all_translation_caches(&mut self, context: KernelContext, space: u32) {
+    pub fn drop_all_translation_caches(&mut self, context: KernelContext, space: SpaceIx) {
         let Some(caches) = self.mechanisms.translation_caches.as_ref() else { return };
         if caches.performs(InvalidationCause::Exit) {
             self.spaces[space].caches.generation = 0;
@@ -140,7 +140,7 @@ impl Layer {
     fn drop_objects(
         &mut self,
         context: KernelContext,
-        space: u32,
+        space: SpaceIx,
         cause: InvalidationCause,
         covers: impl Fn(u64) -> bool,
     ) {
@@ -155,7 +155,7 @@ impl Layer {
     }
 
     /// Empties the caches that may point to page-table pages of a range that have been freed.
-    pub fn forget_freed_tables(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
+    pub fn forget_freed_tables(&mut self, space: SpaceIx, range: VaRange, cause: InvalidationCause) {
         let Some(caches) = self.mechanisms.translation_caches.as_mut().filter(|caches| caches.performs(cause)) else {
             return;
         };
@@ -182,7 +182,7 @@ impl Layer {
 
     /// Invalidates the entries of a space's caches by a new generation, if PMD tables were freed and not only tables of
     /// PTEs (Linux `free_pmd_range`, and `move_normal_pud`).
-    fn renew_generation(&mut self, space: u32, range: VaRange, cause: InvalidationCause) {
+    fn renew_generation(&mut self, space: SpaceIx, range: VaRange, cause: InvalidationCause) {
         let around = self.missing_around(space, range);
         let of_pmd_table = 1 << (FRAME_SHIFT + 9 * u32::from(LOWEST));
         let caches = self.mechanisms.translation_caches.as_mut().expect("it has slots");
@@ -195,7 +195,7 @@ impl Layer {
 
     /// Handles a table of level 1 that khugepaged has freed: no array points to such tables, but a report of the
     /// hardware may.
-    pub fn forget_leaf_table(&mut self, space: u32) {
+    pub fn forget_leaf_table(&mut self, space: SpaceIx) {
         let cause = InvalidationCause::Collapse;
         if let Some(caches) = &mut self.mechanisms.translation_caches
             && caches.layout.is_none()
@@ -208,7 +208,7 @@ impl Layer {
 
     /// A range, extended to everything that the entries map at which walks for its edges end: no table was freed
     /// beyond.
-    fn missing_around(&self, space: u32, range: VaRange) -> VaRange {
+    fn missing_around(&self, space: SpaceIx, range: VaRange) -> VaRange {
         let span = |va: VirtAddr| {
             let mut list = WalkList::new();
             self.spaces[space].table.walk(&self.memory.contents, va, &mut list);
@@ -222,7 +222,7 @@ impl Layer {
 
     /// Updates caches after changes of mappings: empties those of mappings that were split, and frees those of mappings
     /// that were merged into the one before.
-    pub fn follow_mappings(&mut self, context: KernelContext, space: u32) {
+    pub fn follow_mappings(&mut self, context: KernelContext, space: SpaceIx) {
         if !self.owner_is_vma() {
             return;
         }

@@ -15,6 +15,7 @@ use crate::layer::Layer;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_tables::page_table::{Leaf, WalkList, Word};
 
 /// A word, and the page that it belongs to.
@@ -41,7 +42,7 @@ fn number(va: VirtAddr) -> u64 {
 
 impl Layer {
     /// The word of the page that contains `va`, if it has one.
-    pub fn word(&self, index: u32, va: VirtAddr) -> Option<WordOf> {
+    pub fn word(&self, index: SpaceIx, va: VirtAddr) -> Option<WordOf> {
         let space = &self.spaces[index];
         if space.words == 0 {
             return None;
@@ -50,14 +51,14 @@ impl Layer {
     }
 
     /// The end of a walk for `va`.
-    pub(super) fn leaf(&self, index: u32, va: VirtAddr) -> Leaf {
+    pub(super) fn leaf(&self, index: SpaceIx, va: VirtAddr) -> Leaf {
         let mut list = WalkList::new();
         self.spaces[index].table.walk(&self.memory.contents, va, &mut list);
         list.leaf
     }
 
     /// [`Self::word`], given the end of a walk for `va`.
-    pub fn word_behind(&self, index: u32, va: VirtAddr, leaf: &Leaf) -> Option<WordOf> {
+    pub fn word_behind(&self, index: SpaceIx, va: VirtAddr, leaf: &Leaf) -> Option<WordOf> {
         let space = &self.spaces[index];
         let (size, word) = match *leaf {
             Leaf::Present(_) => return None,
@@ -72,25 +73,25 @@ impl Layer {
 
     /// Whether the page of a size that contains `va` is unmapped and has no word, and there is no table for smaller
     /// pages.
-    pub fn is_untouched(&self, index: u32, va: VirtAddr, size: PageSize) -> bool {
+    pub fn is_untouched(&self, index: SpaceIx, va: VirtAddr, size: PageSize) -> bool {
         let leaf = self.leaf(index, va);
         let is_free = matches!(leaf, Leaf::NotPresent { level, .. } if size == PageSize::Size4K || PageSize::from_level(level) >= size);
         is_free && self.word_behind(index, va, &leaf).is_none()
     }
 
     /// The first page with a word among those that overlap a range.
-    pub fn first_word(&self, index: u32, range: VaRange) -> Option<WordOf> {
+    pub fn first_word(&self, index: SpaceIx, range: VaRange) -> Option<WordOf> {
         let any = self.spaces[index].words > 0;
         any.then(|| self.first_words(index, range, 1)).and_then(|words| words.first().copied())
     }
 
     /// Whether a page that overlaps a range has a word.
-    pub fn has_words(&self, index: u32, range: VaRange) -> bool {
+    pub fn has_words(&self, index: SpaceIx, range: VaRange) -> bool {
         self.first_word(index, range).is_some()
     }
 
     /// Whether a word that overlaps a range represents contents.
-    pub fn has_contents(&self, index: u32, range: VaRange) -> bool {
+    pub fn has_contents(&self, index: SpaceIx, range: VaRange) -> bool {
         self.words(index, range).iter().any(|entry| match entry.word {
             EntryWord::Swap(_) => true,
             EntryWord::Armed(_) | EntryWord::Stored(_) => false,
@@ -98,11 +99,11 @@ impl Layer {
     }
 
     /// The words of the pages that overlap a range, in ascending order.
-    pub fn words(&self, index: u32, range: VaRange) -> Vec<WordOf> {
+    pub fn words(&self, index: SpaceIx, range: VaRange) -> Vec<WordOf> {
         if self.spaces[index].words == 0 { Vec::new() } else { self.first_words(index, range, usize::MAX) }
     }
 
-    fn first_words(&self, index: u32, range: VaRange, most: usize) -> Vec<WordOf> {
+    fn first_words(&self, index: SpaceIx, range: VaRange, most: usize) -> Vec<WordOf> {
         let space = &self.spaces[index];
         if !space.table.keeps_words() {
             let beside = space.small_page_words.range(number(range.start)..number(range.end).max(number(range.start)));
@@ -121,7 +122,7 @@ impl Layer {
 
     /// Gives a word to a page, which must be untouched ([`Self::is_untouched`]); its owner has already counted it.
     /// Errors: there is no memory for tables.
-    pub fn put_word(&mut self, context: KernelContext, index: u32, entry: WordOf) -> Result<(), EngineError> {
+    pub fn put_word(&mut self, context: KernelContext, index: SpaceIx, entry: WordOf) -> Result<(), EngineError> {
         let WordOf { va, size, word } = entry;
         assert!(
             self.is_untouched(index, va, size),
@@ -139,7 +140,7 @@ impl Layer {
     }
 
     /// The same for small pages whose entries are in one table, which must keep words.
-    pub fn put_words(&mut self, context: KernelContext, index: u32, words: &[WordOf]) -> Result<(), EngineError> {
+    pub fn put_words(&mut self, context: KernelContext, index: SpaceIx, words: &[WordOf]) -> Result<(), EngineError> {
         let Some((&first, others)) = words.split_first() else { return Ok(()) };
         self.put_word(context, index, first)?;
         for &entry in others {
@@ -153,7 +154,7 @@ impl Layer {
     }
 
     /// Removes the word of the page that contains `va`, if it has one. The caller notifies the owner.
-    pub fn take_word(&mut self, index: u32, va: VirtAddr) -> Option<WordOf> {
+    pub fn take_word(&mut self, index: SpaceIx, va: VirtAddr) -> Option<WordOf> {
         let entry = self.word(index, va)?;
         let space = &mut self.spaces[index];
         if space.table.keeps_words() {
@@ -167,7 +168,7 @@ impl Layer {
 
     /// Removes the word of a larger page that a table for a page of `size` at `va` will replace. Its parts are
     /// requested again (`Spaces::cut`).
-    pub fn clear_above(&mut self, context: KernelContext, index: u32, va: VirtAddr, size: PageSize) {
+    pub fn clear_above(&mut self, context: KernelContext, index: SpaceIx, va: VirtAddr, size: PageSize) {
         if let Some(entry) = self.word(index, va).filter(|entry| entry.size > size) {
             self.take_word(index, va);
             self.release_word(context, entry.word);
@@ -177,7 +178,7 @@ impl Layer {
 
     /// Frees the tables of places that may now have large pages, if such a table only has armed entries. Returns these
     /// places, which must be armed again. For layers with an engine.
-    pub fn free_armed_tables(&mut self, context: KernelContext, index: u32, range: VaRange) -> Vec<VaRange> {
+    pub fn free_armed_tables(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) -> Vec<VaRange> {
         const LARGE: PageSize = PageSize::Size2M;
         let mut freed = Vec::new();
         if self.mechanisms.engine.is_none() || self.paging.page_size < LARGE {
@@ -201,7 +202,7 @@ impl Layer {
     }
 
     /// Removes the words of pages that are larger than what may now be mapped there.
-    pub fn cut_too_large_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
+    pub fn cut_too_large_words(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) {
         for entry in self.words(index, range) {
             if entry.size > PageSize::Size4K && entry.size > self.largest_page(index, entry.va) {
                 self.cut_words(context, index, entry.va, entry.va + FRAME_BYTES);
@@ -211,7 +212,7 @@ impl Layer {
 
     /// Removes the words of large pages across the edges of `start..end`, so that every word's page lies inside the
     /// range or outside. Their parts are requested again (`Spaces::cut`).
-    pub fn cut_words(&mut self, context: KernelContext, index: u32, start: VirtAddr, end: VirtAddr) {
+    pub fn cut_words(&mut self, context: KernelContext, index: SpaceIx, start: VirtAddr, end: VirtAddr) {
         for edge in [start, end] {
             if let Some(entry) = self.word(index, edge).filter(|entry| entry.va != edge) {
                 self.take_word(index, edge);
@@ -234,7 +235,7 @@ impl Layer {
     }
 
     /// Removes the words of a range that is unmapped.
-    pub fn drop_words(&mut self, context: KernelContext, index: u32, range: VaRange) {
+    pub fn drop_words(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) {
         for entry in self.words(index, range) {
             self.take_word(index, entry.va);
             self.release_word(context, entry.word);
@@ -245,7 +246,7 @@ impl Layer {
     pub fn move_words(
         &mut self,
         context: KernelContext,
-        index: u32,
+        index: SpaceIx,
         from: VaRange,
         to: VirtAddr,
     ) -> Result<(), EngineError> {
@@ -265,8 +266,8 @@ impl Layer {
     pub fn copy_words(
         &mut self,
         context: KernelContext,
-        parent: u32,
-        child: u32,
+        parent: SpaceIx,
+        child: SpaceIx,
         range: VaRange,
     ) -> Result<(), EngineError> {
         for entry in self.words(parent, range) {

@@ -34,6 +34,7 @@ use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::measure::Measure;
 use pagelab_base::step::{RefKind, Step};
 
@@ -186,11 +187,11 @@ pub struct CaPaging {
 
 impl CaPaging {
     fn offset(&self, page: &WantedPage) -> Option<Offset> {
-        self.offsets.get(page.space.index as usize)?.find(page.page, page.mapping)
+        self.offsets.get(page.space.index.index())?.find(page.page, page.mapping)
     }
 
-    fn offsets_of(&mut self, space: u32) -> &mut Offsets {
-        let index = space as usize;
+    fn offsets_of(&mut self, space: SpaceIx) -> &mut Offsets {
+        let index = space.index();
         if index >= self.offsets.len() {
             self.offsets.resize_with(index + 1, Offsets::default);
         }
@@ -322,15 +323,15 @@ impl Policy for CaPaging {
         true
     }
 
-    fn mapping_gone(&mut self, space: u32, range: VaRange) {
+    fn mapping_gone(&mut self, space: SpaceIx, range: VaRange) {
         self.offsets_of(space).forget(range);
     }
 
-    fn mapping_moved(&mut self, space: u32, from: VaRange, to: VirtAddr) {
+    fn mapping_moved(&mut self, space: SpaceIx, from: VaRange, to: VirtAddr) {
         self.offsets_of(space).shift(from, to);
     }
 
-    fn space_ended(&mut self, space: u32, _: &mut Memory) {
+    fn space_ended(&mut self, space: SpaceIx, _: &mut Memory) {
         *self.offsets_of(space) = Offsets::default();
     }
 

@@ -14,6 +14,7 @@
 //! Deviations from the source: large pages and folios have no colour. The source does not say where a kernel keeps its
 //! lists and when it returns frames.
 
+use pagelab_base::ids::SpaceIx;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -213,7 +214,7 @@ impl Policy for Coloring {
         (!frames.is_empty()).then_some(Search::GiveBack { frames })
     }
 
-    fn space_ended(&mut self, _: u32, memory: &mut Memory) {
+    fn space_ended(&mut self, _: SpaceIx, memory: &mut Memory) {
         for pfn in self.free.iter_mut().flat_map(std::mem::take) {
             memory.free_frame_of_block(pfn);
             self.given_back += 1;

@@ -8,7 +8,7 @@
 //! (`system.layers.NAME.placement`), its row in `pagelab list placements`, and its place in error messages and
 //! conformance tests.
 
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
 use std::fmt::Debug;
 
 use schemars::JsonSchema;
@@ -162,25 +162,25 @@ pub trait Policy: Sized {
     }
 
     /// A page has been removed from the page table, for any reason.
-    fn unmapped(&mut self, _space: u32, _va: VirtAddr, _memory: &mut Memory) {}
+    fn unmapped(&mut self, _space: SpaceIx, _va: VirtAddr, _memory: &mut Memory) {}
 
     /// All pages of a range are about to be unmapped.
-    fn unmapping(&mut self, _space: u32, _range: VaRange, _memory: &mut Memory) {}
+    fn unmapping(&mut self, _space: SpaceIx, _range: VaRange, _memory: &mut Memory) {}
 
     /// A mapping, or a part of one, was removed.
-    fn mapping_gone(&mut self, _space: u32, _range: VaRange) {}
+    fn mapping_gone(&mut self, _space: SpaceIx, _range: VaRange) {}
 
     /// A mapping, or a part of one, was moved.
-    fn mapping_moved(&mut self, _space: u32, _from: VaRange, _to: VirtAddr) {}
+    fn mapping_moved(&mut self, _space: SpaceIx, _from: VaRange, _to: VirtAddr) {}
 
     /// A space has ended, and its number may be reused.
-    fn space_ended(&mut self, _space: u32, _memory: &mut Memory) {}
+    fn space_ended(&mut self, _space: SpaceIx, _memory: &mut Memory) {}
 
     /// Plans the references of [`Self::copied`].
-    fn plan_copied(&self, _space: u32, _va: VirtAddr, _memory: &MemoryView, _step: &mut Step) {}
+    fn plan_copied(&self, _space: SpaceIx, _va: VirtAddr, _memory: &MemoryView, _step: &mut Step) {}
 
     /// A page was copied and replaced by its copy.
-    fn copied(&mut self, _space: u32, _va: VirtAddr, _memory: &mut Memory) {}
+    fn copied(&mut self, _space: SpaceIx, _va: VirtAddr, _memory: &mut Memory) {}
 
     /// The largest block of pages that it maps ahead of any access; `None` if it maps none ahead.
     fn block_order(_config: &Self::Config) -> Option<u32> {
@@ -397,37 +397,37 @@ impl Placement {
     }
 
     /// See [`Policy::unmapped`].
-    pub fn unmapped(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
+    pub fn unmapped(&mut self, space: SpaceIx, va: VirtAddr, memory: &mut Memory) {
         each!(self, policy => policy.unmapped(space, va, memory));
     }
 
     /// See [`Policy::unmapping`].
-    pub fn unmapping(&mut self, space: u32, range: VaRange, memory: &mut Memory) {
+    pub fn unmapping(&mut self, space: SpaceIx, range: VaRange, memory: &mut Memory) {
         each!(self, policy => policy.unmapping(space, range, memory));
     }
 
     /// See [`Policy::mapping_gone`].
-    pub fn mapping_gone(&mut self, space: u32, range: VaRange) {
+    pub fn mapping_gone(&mut self, space: SpaceIx, range: VaRange) {
         each!(self, policy => policy.mapping_gone(space, range));
     }
 
     /// See [`Policy::mapping_moved`].
-    pub fn mapping_moved(&mut self, space: u32, from: VaRange, to: VirtAddr) {
+    pub fn mapping_moved(&mut self, space: SpaceIx, from: VaRange, to: VirtAddr) {
         each!(self, policy => policy.mapping_moved(space, from, to));
     }
 
     /// See [`Policy::space_ended`].
-    pub fn space_ended(&mut self, space: u32, memory: &mut Memory) {
+    pub fn space_ended(&mut self, space: SpaceIx, memory: &mut Memory) {
         each!(self, policy => policy.space_ended(space, memory));
     }
 
     /// See [`Policy::plan_copied`].
-    pub fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
+    pub fn plan_copied(&self, space: SpaceIx, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
         each!(self, policy => policy.plan_copied(space, va, memory, step));
     }
 
     /// See [`Policy::copied`].
-    pub fn copied(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
+    pub fn copied(&mut self, space: SpaceIx, va: VirtAddr, memory: &mut Memory) {
         each!(self, policy => policy.copied(space, va, memory));
     }
 

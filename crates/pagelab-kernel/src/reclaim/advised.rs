@@ -15,6 +15,7 @@ use crate::context::KernelContext;
 use crate::layer::Layer;
 use crate::vma::{VaRange, Vma};
 use pagelab_base::addr::{Pfn, VirtAddr};
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::io::DeviceRequest;
 use pagelab_tables::page_table::{PteFlags, Removed};
 
@@ -29,7 +30,7 @@ pub struct PagedOut {
 
 impl Layer {
     /// Pages of a range that no other page table maps, and that lie inside it as a whole.
-    fn own_pages(&self, index: u32, range: VaRange) -> Vec<Removed> {
+    fn own_pages(&self, index: SpaceIx, range: VaRange) -> Vec<Removed> {
         let Some(vma) = self.spaces[index].vmas.find(range.start) else { return Vec::new() };
         let zero = self.memory.page_use.zero_page();
         let others = self.other_mappings(index, vma);
@@ -43,21 +44,21 @@ impl Layer {
     }
 
     /// Other mappings of the file that a mapping shows, for kernels without a reverse map.
-    fn other_mappings(&self, index: u32, vma: &Vma) -> Vec<(u32, VirtAddr)> {
+    fn other_mappings(&self, index: SpaceIx, vma: &Vma) -> Vec<(SpaceIx, VirtAddr)> {
         if self.memory.reclaim.is_some() || vma.file.is_none() && !vma.is_shared_anonymous() {
             return Vec::new();
         }
         let shows = |other: &Vma| other.file == vma.file && other.is_shared_anonymous() == vma.is_shared_anonymous();
-        let of_space = |space: u32| {
+        let of_space = |space: SpaceIx| {
             let others = self.spaces[space].vmas.iter().filter(move |other| shows(other));
             others
                 .filter(move |other| (space, other.start) != (index, vma.start))
                 .map(move |other| (space, other.start))
         };
-        (0..self.spaces.len() as u32).flat_map(of_space).collect()
+        self.spaces.numbers().flat_map(of_space).collect()
     }
 
-    fn is_mapped_elsewhere(&self, vma: &Vma, page: &Removed, others: &[(u32, VirtAddr)]) -> bool {
+    fn is_mapped_elsewhere(&self, vma: &Vma, page: &Removed, others: &[(SpaceIx, VirtAddr)]) -> bool {
         let pfn = page.mapping.pfn;
         if let Some(reclaim) = &self.memory.reclaim {
             return reclaim.rmap.pages(pfn).nth(1).is_some();
@@ -81,7 +82,7 @@ impl Layer {
     }
 
     /// Carries MADV_COLD out for a part of a mapping. Returns how many pages have lost their accessed bits.
-    pub fn make_cold(&mut self, index: u32, range: VaRange) -> u64 {
+    pub fn make_cold(&mut self, index: SpaceIx, range: VaRange) -> u64 {
         if self.memory.reclaim.is_none() {
             return 0;
         }
@@ -104,7 +105,7 @@ impl Layer {
     }
 
     /// Carries MADV_PAGEOUT out for a part of a mapping.
-    pub fn page_out(&mut self, context: KernelContext, index: u32, range: VaRange) -> PagedOut {
+    pub fn page_out(&mut self, context: KernelContext, index: SpaceIx, range: VaRange) -> PagedOut {
         let mut scan = ReclaimScan::default();
         let mut pages = 0;
         for page in self.own_pages(index, range) {
@@ -130,7 +131,7 @@ impl Layer {
         leaves
     }
 
-    fn page_out_of_file(&mut self, context: KernelContext, index: u32, page: &Removed, scan: &mut ReclaimScan) {
+    fn page_out_of_file(&mut self, context: KernelContext, index: SpaceIx, page: &Removed, scan: &mut ReclaimScan) {
         let pfn = page.mapping.pfn;
         let page_use = &self.memory.page_use;
         let (in_memory, written) = (page_use.is_of_memory_file(pfn), page_use.write_of(pfn).is_some());

@@ -10,9 +10,10 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use pagelab_base::addr::Pfn;
+use pagelab_base::ids::SpaceIx;
 
 /// A page of an address space of the layer: number of the space, and number of the 4 KiB page.
-pub type PageOf = (u32, u64);
+pub type PageOf = (SpaceIx, u64);
 
 /// See the module's text.
 #[derive(Clone, Default)]
@@ -67,14 +68,15 @@ mod tests {
             places.sort_unstable();
             places
         };
-        for page in [(1, 10), (2, 10), (1, 11)] {
+        let (one, other) = (SpaceIx(1), SpaceIx(2));
+        for page in [(one, 10), (other, 10), (one, 11)] {
             map.add(Pfn(3), page);
         }
-        assert_eq!(sorted(&map), [(1, 10), (1, 11), (2, 10)]);
-        map.remove(Pfn(3), (1, 10));
-        assert_eq!(sorted(&map), [(1, 11), (2, 10)]);
-        map.remove(Pfn(3), (2, 10));
-        map.remove(Pfn(3), (1, 11));
+        assert_eq!(sorted(&map), [(one, 10), (one, 11), (other, 10)]);
+        map.remove(Pfn(3), (one, 10));
+        assert_eq!(sorted(&map), [(one, 11), (other, 10)]);
+        map.remove(Pfn(3), (other, 10));
+        map.remove(Pfn(3), (one, 11));
         assert!(sorted(&map).is_empty() && map.first.is_empty() && map.further.is_empty());
     }
 }

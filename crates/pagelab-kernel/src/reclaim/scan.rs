@@ -11,6 +11,7 @@ use crate::layer::words::WordOf;
 use crate::memory::page_metadata;
 use crate::vma::{OrderAdvice, VaRange};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use pagelab_base::ids::SpaceIx;
 use pagelab_base::io::{DeviceRequest, Lba, Requests};
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
@@ -19,7 +20,7 @@ use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimScan {
     /// Pages whose translations were removed, with their sizes in bytes.
-    pub gone: Vec<(u32, VirtAddr, u64)>,
+    pub gone: Vec<(SpaceIx, VirtAddr, u64)>,
     /// Number of frames freed.
     pub freed: u64,
     /// Writes to the swap area and to files, one request per page.
@@ -27,7 +28,7 @@ pub struct ReclaimScan {
     /// Pages of files to be written, with their frames.
     pub files: Vec<(FilePage, Pfn)>,
     /// Where address spaces mapped the pages of files to be written, by number of the space.
-    pub written: Vec<(u32, VirtAddr)>,
+    pub written: Vec<(SpaceIx, VirtAddr)>,
     /// Block of the first page that the scan skipped because it is under write-back.
     pub under_writeback: Option<Lba>,
 }
@@ -110,7 +111,7 @@ impl Layer {
         &mut self,
         context: KernelContext,
         pressure: Pressure,
-        is_busy: &dyn Fn(u32, u64) -> bool,
+        is_busy: &dyn Fn(SpaceIx, u64) -> bool,
     ) -> ReclaimScan {
         let mut scan = ReclaimScan::default();
         let Some(mut reclaim) = self.memory.reclaim.take() else { return scan };
@@ -164,7 +165,7 @@ impl Layer {
         reclaim: &Reclaim,
         pfn: Pfn,
         entry: &LruEntry,
-        is_busy: &dyn Fn(u32, u64) -> bool,
+        is_busy: &dyn Fn(SpaceIx, u64) -> bool,
     ) -> PteSummary {
         let mut seen = PteSummary::default();
         let mut list = WalkList::new();
@@ -235,7 +236,7 @@ impl Layer {
                 scan.files.push(((file, page), pfn));
                 scan.written.extend(places);
             } else {
-                let places: Vec<(u32, VirtAddr)> = places.collect();
+                let places: Vec<(SpaceIx, VirtAddr)> = places.collect();
                 self.arm_again(context.cpu, &places);
             }
         }

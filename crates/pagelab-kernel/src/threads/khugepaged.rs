@@ -21,7 +21,7 @@ use crate::threads::{Counter, Thread};
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId, SpaceIx};
 use pagelab_base::step::{Next, RefKind, Step};
 use pagelab_tables::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
@@ -80,7 +80,7 @@ enum KhugepagedState {
 }
 
 /// The first address space of a program, and its lowest address.
-const START: (u32, VirtAddr) = (DIRECT_MAP + 1, VirtAddr(0));
+const START: (SpaceIx, VirtAddr) = (DIRECT_MAP.next(), VirtAddr(0));
 
 /// Counters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,10 +96,10 @@ pub struct Khugepaged {
     layer: LayerId,
     config: Parameters,
     /// Position of the next scan: number of the address space, and address.
-    cursor: (u32, VirtAddr),
+    cursor: (SpaceIx, VirtAddr),
     counts: KhugepagedCounts,
     /// The current place: number of the address space, and address.
-    at: Option<(u32, VirtAddr)>,
+    at: Option<(SpaceIx, VirtAddr)>,
     /// Pages examined since it woke up.
     scanned: u64,
     /// Whether it has started over since it woke up.
@@ -115,7 +115,7 @@ impl Khugepaged {
     }
 
     /// The current place, unless it has been unmapped meanwhile. A process that has ended has no table either.
-    fn place(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
+    fn place(&self, layer: &Layer) -> Option<(SpaceIx, VirtAddr)> {
         self.at.filter(|&(space, place)| layer.spaces[space].vmas.find(place).is_some())
     }
 
@@ -267,7 +267,7 @@ impl Thread for Khugepaged {
 }
 
 /// Plans the reads of a place's entries: of their table, which has this entry, or of each mapped page's line.
-fn plan_entries(layer: &Layer, space: u32, entry: PhysAddr, pages: &[Removed], step: &mut Step) {
+fn plan_entries(layer: &Layer, space: SpaceIx, entry: PhysAddr, pages: &[Removed], step: &mut Step) {
     let table = &layer.spaces[space].table;
     if table.has_table_per_large_page() {
         step.kernel(RefKind::Load { bytes: FRAME_BYTES }, entry.align_down(FRAME_BYTES));
@@ -280,13 +280,13 @@ fn plan_entries(layer: &Layer, space: u32, entry: PhysAddr, pages: &[Removed], s
 }
 
 /// Returns the first aligned 2 MiB from `from` on in a mapping that may have large pages, over all address spaces.
-fn next_place(layer: &Layer, from: (u32, VirtAddr)) -> Option<(u32, VirtAddr)> {
+fn next_place(layer: &Layer, from: (SpaceIx, VirtAddr)) -> Option<(SpaceIx, VirtAddr)> {
     let eligible = |vma: &Vma| {
         let anonymous = vma.kind != VmaKind::File && vma.kind != VmaKind::Special && !vma.is_shared();
         let explicit = vma.flags.contains(MapFlags::HUGETLB);
         anonymous && !explicit && gets_large_pages(vma, layer.paging.large_pages)
     };
-    for space in from.0..layer.spaces.len() as u32 {
+    for space in layer.spaces.numbers_from(from.0) {
         let least = if space == from.0 { from.1.0 } else { 0 };
         for vma in layer.spaces[space].vmas.iter().filter(|vma| vma.end.0 > least && eligible(vma)) {
             let place = vma.start.0.max(least).next_multiple_of(LARGE.bytes());
@@ -306,7 +306,7 @@ fn is_exclusive(layer: &Layer, page: &Removed) -> bool {
 }
 
 /// Whether the pages of a place should become a large page.
-fn can_collapse(layer: &Layer, space: u32, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
+fn can_collapse(layer: &Layer, space: SpaceIx, place: VirtAddr, pages: &[Removed], config: &Parameters) -> bool {
     let range = VaRange { start: place, end: place + LARGE.bytes() };
     let zero = layer.memory.page_use.zero_page();
     let there = pages.iter().filter(|page| page.mapping.pfn != zero).count() as u64;

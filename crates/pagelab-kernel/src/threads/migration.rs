@@ -26,7 +26,7 @@ use crate::threads::{Counter, Thread};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId, SpaceIx};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{Mapping, PteFlags, Removed};
 use parameters::Parameters;
@@ -111,9 +111,9 @@ pub struct Migration {
     counts: MigrationCounts,
     state: MigrationState,
     /// The guest's address space.
-    space: u32,
+    space: SpaceIx,
     /// Number of the last guest's space.
-    last: u32,
+    last: SpaceIx,
     /// Whether all guests have been migrated.
     over: bool,
     /// The guest's segment, while it is dissolved.
@@ -164,7 +164,7 @@ impl Migration {
             self.over = true;
             return Next::Done;
         }
-        self.space += 1;
+        self.space = self.space.next();
         (self.round, self.stops) = (1, false);
         self.pages.clear();
         self.segment = os.layers[self.layer].spaces[self.space].segment;
@@ -297,7 +297,7 @@ impl Thread for Migration {
 
     fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Parameters) -> Option<Self> {
         // Programs' spaces are created later: those that exist now are the kernel's own and those of guests.
-        let last = layer.spaces.len() as u32 - 1;
+        let last = SpaceIx::from(layer.spaces.len() - 1);
         (last > DIRECT_MAP).then(|| Self {
             layer: id,
             config: *parameters,

@@ -164,9 +164,9 @@ impl Simulation {
         for &guest in guests {
             let layer = &mut self.kernels.os.layers[guest];
             if layer.paging.shadowed {
-                for (index, space) in layer.spaces.iter().enumerate() {
-                    let range = VaRange { start: VirtAddr(0), end: VirtAddr(1 << space.table.va_bits()) };
-                    layer.mechanisms.shadows.drop_range(index as u32, range);
+                for space in layer.spaces.numbers() {
+                    let end = VirtAddr(1 << layer.spaces[space].table.va_bits());
+                    layer.mechanisms.shadows.drop_range(space, VaRange { start: VirtAddr(0), end });
                 }
             }
         }

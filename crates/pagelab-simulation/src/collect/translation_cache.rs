@@ -2,6 +2,7 @@
 
 use crate::machine::kernels::Kernels;
 use crate::observe::statistics::Statistics;
+use pagelab_base::ids::DIRECT_MAP;
 use pagelab_kernel::config::InvalidationCause;
 use pagelab_kernel::translation_cache::{LOWEST, TranslationCacheCounters, TranslationCaches};
 
@@ -17,7 +18,7 @@ impl Statistics {
             |get: &dyn Fn(&TranslationCacheCounters) -> u64| caches.iter().map(|cache| get(&cache.counters)).sum();
         let text = "Walks of page-fault handlers that began with a look-up in a translation cache, even an empty one";
         self.count("stc.lookups", sum(&|c| c.look_ups), text);
-        let top = layers.iter().map(|layer| layer.spaces[0].table.levels()).max().unwrap_or(LOWEST);
+        let top = layers.iter().map(|layer| layer.spaces[DIRECT_MAP].table.levels()).max().unwrap_or(LOWEST);
         let arrays = caches[0].layout.is_some();
         for level in if arrays { LOWEST } else { 1 }..=top {
             let name = match level {

@@ -107,7 +107,7 @@ impl Kernels {
         let mut guests: Vec<LayerId> = hosted(space).collect();
         let mut at = 0;
         while let Some(&guest) = guests.get(at) {
-            let spaces = 0..layers[guest].spaces.len() as u32;
+            let spaces = layers[guest].spaces.numbers();
             guests.extend(spaces.flat_map(|index| hosted(SpaceId { layer: guest, index })).collect::<Vec<_>>());
             at += 1;
         }

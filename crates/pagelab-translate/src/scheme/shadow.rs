@@ -84,7 +84,7 @@ impl Hardware {
     ) -> Option<Translation> {
         let layer = &layers[space.layer];
         let asid = layer.spaces[space.index].asid;
-        let table = layer.mechanisms.shadows.tables.get(space.index as usize)?.as_ref()?;
+        let table = layer.mechanisms.shadows.tables.get(space.index.index())?.as_ref()?;
         let mem = &layers[host.layer].memory.contents;
         let mut list = WalkList::new();
         table.walk(mem, va, &mut list);
@@ -206,8 +206,8 @@ fn enter(
     let (size, guest_layer) = (found.size(), &mut layers[space.layer]);
     let levels = guest_layer.spaces[space.index].table.levels();
     let tables = &mut guest_layer.mechanisms.shadows.tables;
-    tables.resize_with(tables.len().max(space.index as usize + 1), || None);
-    let mut kept = tables[space.index as usize].take();
+    tables.resize_with(tables.len().max(space.index.index() + 1), || None);
+    let mut kept = tables[space.index].take();
     let host_layer = &mut layers[host.layer];
     if kept.is_none() {
         kept = host_layer.new_shadow_table(context, levels);
@@ -237,7 +237,7 @@ fn enter(
             );
         }
     }
-    layers[space.layer].mechanisms.shadows.tables[space.index as usize] = kept;
+    layers[space.layer].mechanisms.shadows.tables[space.index] = kept;
     entry
 }
 
@@ -257,9 +257,9 @@ fn drop_changed(context: KernelContext, layers: &mut [Layer], layer: LayerId, ho
     let shadows = &mut layers[layer].mechanisms.shadows;
     for (index, range) in std::mem::take(&mut shadows.changed) {
         let shadows = &mut layers[layer].mechanisms.shadows;
-        let Some(mut table) = shadows.tables[index as usize].take() else { continue };
+        let Some(mut table) = shadows.tables[index].take() else { continue };
         let end = VirtAddr(range.end.0.min(1 << table.va_bits()));
         drop_pages(context, &mut layers[host.layer], &mut table, VaRange { start: range.start, end });
-        layers[layer].mechanisms.shadows.tables[index as usize] = Some(table);
+        layers[layer].mechanisms.shadows.tables[index] = Some(table);
     }
 }

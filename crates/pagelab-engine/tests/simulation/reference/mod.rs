@@ -7,7 +7,7 @@ use crate::common::{ScriptWriter, config, run};
 use caches::{Caches, HitLevel};
 use pagelab_engine::base::addr::{LineAddr, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
-use pagelab_engine::base::ids::CoreId;
+use pagelab_engine::base::ids::{CoreId, SpaceIx};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
     CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, SliceHash,
@@ -310,7 +310,7 @@ fn compare_replays(ops: &[Op], policy: &str) -> translation::Counts {
                     AccessKind::Fetch => Kind::Fetch,
                 };
                 let frame = |page: u64| {
-                    let found = layer.mapped(1, VirtAddr(page << 12), VirtAddr((page + 1) << 12));
+                    let found = layer.mapped(SpaceIx(1), VirtAddr(page << 12), VirtAddr((page + 1) << 12));
                     assert_eq!(found.len(), 1, "step {step}: page {page:#x} is mapped once");
                     found[0].mapping.pfn.0
                 };
@@ -324,7 +324,7 @@ fn compare_replays(ops: &[Op], policy: &str) -> translation::Counts {
         let expected: BTreeMap<&str, u64> = naive.counts.clone();
         let found: BTreeMap<&str, u64> = expected.keys().map(|&name| (name, stats.values[name])).collect();
         assert_eq!(found, expected, "step {step}, {policy}: {:?} (left: engine)", ops[step]);
-        let mapped = layer.mapped(1, VirtAddr(0), VirtAddr(1 << 47));
+        let mapped = layer.mapped(SpaceIx(1), VirtAddr(0), VirtAddr(1 << 47));
         assert!(mapped.iter().map(|page| page.va.0 >> 12).eq(naive.pages()), "step {step}: {:?}", ops[step]);
     }
     naive.counts

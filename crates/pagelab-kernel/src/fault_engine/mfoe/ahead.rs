@@ -30,7 +30,7 @@ use crate::os::Os;
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
 
@@ -250,7 +250,7 @@ impl AheadCall {
 }
 
 /// Result of a walk of a space's page table.
-fn leaf(layer: &Layer, index: u32, va: VirtAddr) -> Leaf {
+fn leaf(layer: &Layer, index: SpaceIx, va: VirtAddr) -> Leaf {
     let mut list = WalkList::new();
     layer.spaces[index].table.walk(&layer.memory.contents, va, &mut list);
     list.leaf

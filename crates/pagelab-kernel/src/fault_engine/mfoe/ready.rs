@@ -9,7 +9,7 @@ use crate::fault_engine::mfoe::tables::{TableEntry, Tables};
 use crate::memory::Memory;
 use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CpuId, SpaceIx};
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 
@@ -137,7 +137,7 @@ impl Ready {
     }
 
     /// Takes the frame at the tail for a page of an owner; `None` if it is not ready.
-    pub fn take(&mut self, cpu: CpuId, owner: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+    pub fn take(&mut self, cpu: CpuId, owner: SpaceIx, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
         let frame = self.tables.take(cpu, owner, va, contents);
         match frame {
             Some(_) => {
@@ -169,7 +169,7 @@ impl Ready {
     }
 
     /// Frames that were taken for pages of an owner and are not accounted for.
-    pub fn used_for<'a>(&'a self, space: u32, contents: &'a PhysMem) -> impl Iterator<Item = UnaccountedPage> + 'a {
+    pub fn used_for<'a>(&'a self, space: SpaceIx, contents: &'a PhysMem) -> impl Iterator<Item = UnaccountedPage> + 'a {
         let any = self.has_used();
         let used = self.tables.cpus().filter(move |_| any).flat_map(|cpu| self.tables.used(cpu, contents));
         used.filter_map(move |(place, entry)| match entry {

@@ -30,7 +30,7 @@ use crate::threads::EngineThread;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum RefillState {
     Look,
     /// Account for the page that was mapped to its frame.
     Account {
-        owner: u32,
+        owner: SpaceIx,
         page: UnaccountedPage,
         ended: u64,
     },
@@ -134,7 +134,7 @@ impl Refill {
     }
 
     /// Accounts for a page as a fault handler would, and clears the entry.
-    fn account(&self, os: &mut Os, effects: &mut Effects, owner: u32, page: UnaccountedPage) {
+    fn account(&self, os: &mut Os, effects: &mut Effects, owner: SpaceIx, page: UnaccountedPage) {
         let layer = &mut os.layers[self.layer];
         let (engine, contents) = with_memory(layer);
         let ready = engine.ready_mut(self.size);
@@ -227,7 +227,7 @@ impl Refill {
 }
 
 /// Whether a process exceeds its share of its cgroup's limit, or of the layer's memory.
-fn is_beyond_limit(layer: &Layer, owner: u32) -> bool {
+fn is_beyond_limit(layer: &Layer, owner: SpaceIx) -> bool {
     let percent = u64::from(mfoe(layer).parameters.limit_percent);
     let space = &layer.spaces[owner];
     let all = layer.memory_bytes() / FRAME_BYTES;

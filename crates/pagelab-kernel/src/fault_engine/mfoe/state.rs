@@ -13,7 +13,7 @@ use crate::vma::{Vma, VmaKind};
 use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CpuId, SpaceIx};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::latencies::Latencies;
 use pagelab_base::measure::Measure;
@@ -99,8 +99,8 @@ pub struct Mfoe {
     /// Requests to arm or disarm mappings. The first one is in progress.
     pub jobs: VecDeque<ArmingJob>,
     /// Spaces whose pages are armed or being armed, and spaces that get no more frames from the engine.
-    users: BTreeSet<u32>,
-    stopped: BTreeSet<u32>,
+    users: BTreeSet<SpaceIx>,
+    stopped: BTreeSet<SpaceIx>,
     /// Whether the enable bit of the CPUs' registers is clear: no process has enabled the engine yet, or the last one
     /// has disabled it.
     closed: bool,
@@ -130,13 +130,13 @@ impl Mfoe {
     }
 
     /// A process has enabled the engine.
-    pub fn begin_use(&mut self, space: u32) {
+    pub fn begin_use(&mut self, space: SpaceIx) {
         self.users.insert(space);
         self.closed = false;
     }
 
     /// A process has disabled the engine.
-    pub fn end_use(&mut self, space: u32) {
+    pub fn end_use(&mut self, space: SpaceIx) {
         self.users.remove(&space);
         self.closed = self.users.is_empty();
     }
@@ -236,13 +236,13 @@ impl KernelSide for Mfoe {
         })
     }
 
-    fn serves(&self, space: u32, vma: &Vma) -> bool {
+    fn serves(&self, space: SpaceIx, vma: &Vma) -> bool {
         let own = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Heap) && !vma.is_shared() && vma.file.is_none();
         let plain = own && !vma.flags.contains(MapFlags::HUGETLB) && (vma.prot.read || vma.prot.write);
-        plain && !vma.advice.unserved && space < MOST_OWNERS && !self.stopped.contains(&space)
+        plain && !vma.advice.unserved && space.number() < MOST_OWNERS && !self.stopped.contains(&space)
     }
 
-    fn word(&self, space: u32, vma: &Vma, _: Option<DriveBlock>) -> Option<EntryWord> {
+    fn word(&self, space: SpaceIx, vma: &Vma, _: Option<DriveBlock>) -> Option<EntryWord> {
         let (writable, executable) = (vma.prot.write, vma.prot.execute);
         let arms = self.parameters.in_fault.is_none() && self.serves(space, vma);
         arms.then_some(EntryWord::Armed(Armed { owner: space, writable, executable }))
@@ -257,7 +257,7 @@ impl KernelSide for Mfoe {
         self.parameters.enabled == Enabled::ByCall
     }
 
-    fn inherit(&mut self, parent: u32, child: u32) {
+    fn inherit(&mut self, parent: SpaceIx, child: SpaceIx) {
         if self.is_off_at_start() && self.users.contains(&parent) {
             self.users.insert(child);
         }
@@ -267,17 +267,17 @@ impl KernelSide for Mfoe {
         if self.ready.len() > 1 { WITH_HUGE } else { WITHOUT }
     }
 
-    fn used_for(&self, space: u32, contents: &PhysMem) -> Vec<UnaccountedPage> {
+    fn used_for(&self, space: SpaceIx, contents: &PhysMem) -> Vec<UnaccountedPage> {
         self.ready.iter().flat_map(|ready| ready.used_for(space, contents)).collect()
     }
 
-    fn clear_used(&mut self, _: u32, page: UnaccountedPage, _: &mut PageTable, contents: &mut PhysMem) {
+    fn clear_used(&mut self, _: SpaceIx, page: UnaccountedPage, _: &mut PageTable, contents: &mut PhysMem) {
         let ready = self.ready_mut(page.size);
         ready.tables.clear(page.place, contents);
         ready.counters.accounted_by_calls += 1;
     }
 
-    fn is_used_at(&self, (cpu, size): ReadyTableId, space: u32, contents: &PhysMem) -> bool {
+    fn is_used_at(&self, (cpu, size): ReadyTableId, space: SpaceIx, contents: &PhysMem) -> bool {
         let is_own = |(_, entry): (_, TableEntry)| matches!(entry, TableEntry::Used { owner, .. } if owner == space);
         self.ready(size).tables.used(cpu, contents).any(is_own)
     }
@@ -316,11 +316,11 @@ impl KernelSide for Mfoe {
         }
     }
 
-    fn take(&mut self, (cpu, size): ReadyTableId, space: u32, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
+    fn take(&mut self, (cpu, size): ReadyTableId, space: SpaceIx, va: VirtAddr, contents: &mut PhysMem) -> Option<Pfn> {
         self.ready_mut(size).take(cpu, space, va, contents)
     }
 
-    fn space_ended(&mut self, space: u32) {
+    fn space_ended(&mut self, space: SpaceIx) {
         self.jobs.retain(|job| job.space != space);
         self.stopped.remove(&space);
         self.users.remove(&space);

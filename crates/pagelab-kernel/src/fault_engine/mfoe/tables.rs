@@ -8,7 +8,7 @@
 
 use crate::memory::Memory;
 use pagelab_base::addr::{Pfn, PhysAddr, VirtAddr};
-use pagelab_base::ids::CpuId;
+use pagelab_base::ids::{CpuId, SpaceIx};
 use pagelab_base::memory::PhysMem;
 
 const SLOT_BYTES: u64 = 16;
@@ -27,7 +27,7 @@ pub enum TableEntry {
     /// The frame has been mapped at an address of its owner.
     Used {
         /// Number of the page's space.
-        owner: u32,
+        owner: SpaceIx,
         /// First address of the page.
         va: VirtAddr,
         /// First frame of the page.
@@ -112,17 +112,17 @@ impl Tables {
             (false, false) => TableEntry::Empty,
             (false, true) => {
                 let owner = (word >> OWNER_SHIFT) as u32 & ((1 << (FRAME_SHIFT - OWNER_SHIFT)) - 1);
-                TableEntry::Used { owner, va: VirtAddr(mem.read(at + 8)), frame }
+                TableEntry::Used { owner: SpaceIx(owner), va: VirtAddr(mem.read(at + 8)), frame }
             }
         }
     }
 
     /// Takes the frame at the tail for a page of an owner; `None` if it is not ready.
-    pub fn take(&self, cpu: CpuId, owner: u32, va: VirtAddr, mem: &mut PhysMem) -> Option<Pfn> {
+    pub fn take(&self, cpu: CpuId, owner: SpaceIx, va: VirtAddr, mem: &mut PhysMem) -> Option<Pfn> {
         let (head, tail) = self.places(cpu, mem);
         let at = self.slot(cpu, tail);
         let TableEntry::Ready(frame) = self.entry(at, mem) else { return None };
-        mem.write(at, frame.0 << FRAME_SHIFT | u64::from(owner) << OWNER_SHIFT | USED);
+        mem.write(at, frame.0 << FRAME_SHIFT | u64::from(owner.number()) << OWNER_SHIFT | USED);
         mem.write(at + 8, va.0);
         self.set_places(cpu, mem, (head, self.after(tail)));
         Some(frame)

@@ -16,7 +16,7 @@ use crate::os::Os;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::SpaceId;
+use pagelab_base::ids::{SpaceId, SpaceIx};
 use pagelab_base::step::{Next, RefKind, Step};
 use pagelab_tables::page_table::{Leaf, WalkList};
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ impl FillWork {
 
 /// Whether the entries of a part are still there: meanwhile, the mapping may have been removed or the process may have
 /// ended.
-fn has_entries(layer: &Layer, index: u32, part: &FilledPart) -> bool {
+fn has_entries(layer: &Layer, index: SpaceIx, part: &FilledPart) -> bool {
     let AddressSpace { vmas, table, .. } = &layer.spaces[index];
     let is_of_small_page = |va| {
         let mut list = WalkList::new();
@@ -83,7 +83,7 @@ fn has_entries(layer: &Layer, index: u32, part: &FilledPart) -> bool {
 }
 
 /// Plans the references of a part.
-fn plan_part(layer: &Layer, index: u32, part: &FilledPart, step: &mut Step) {
+fn plan_part(layer: &Layer, index: SpaceIx, part: &FilledPart, step: &mut Step) {
     let (table, contents) = (&layer.spaces[index].table, &layer.memory.contents);
     let mut list = WalkList::new();
     table.walk(contents, part.range.start, &mut list);

@@ -23,7 +23,7 @@ use crate::reclaim::{Pressure, ReclaimScan, plan_scan};
 use crate::threads::EngineThread;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CpuId, LayerId};
+use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceIx};
 use pagelab_base::step::{Next, RefKind, Step};
 
 /// Highest level of entries that it goes through: 1 GiB each, above 2 MiB and 4 KiB.
@@ -52,7 +52,7 @@ pub struct Kpted {
     cpu: CpuId,
     state: KptedState,
     /// Its position: a space, an address, and the level of the entries that it reads.
-    space: u32,
+    space: SpaceIx,
     at: VirtAddr,
     level: u8,
     /// For each level above: where the part below its marked entry ends.
@@ -61,9 +61,9 @@ pub struct Kpted {
 
 impl Kpted {
     /// The next served mapping at or after the current position; `None` if there is no more.
-    fn mapping(&self, layer: &Layer) -> Option<(u32, VirtAddr)> {
+    fn mapping(&self, layer: &Layer) -> Option<(SpaceIx, VirtAddr)> {
         let mut from = self.at;
-        for index in self.space..layer.spaces.len() as u32 {
+        for index in layer.spaces.numbers_from(self.space) {
             let space = &layer.spaces[index];
             let vma = space.vmas.iter().find(|vma| vma.end > from && layer.is_served(index, vma.start));
             if let Some(vma) = vma {
@@ -148,7 +148,7 @@ impl EngineThread for Kpted {
             layer: id,
             cpu: CpuId(0),
             state: KptedState::Line,
-            space: 0,
+            space: DIRECT_MAP,
             at,
             level: TOP,
             until: [at; TOP as usize + 1],
@@ -225,7 +225,7 @@ impl EngineThread for Kpted {
                     match self.mapping(layer) {
                         None => {
                             smu_mut(layer).counters.kpted_passes += 1;
-                            (self.space, self.at) = (0, VirtAddr(0));
+                            (self.space, self.at) = (DIRECT_MAP, VirtAddr(0));
                             return Next::Done;
                         }
                         Some(next) if next != (self.space, self.at) => {

@@ -17,7 +17,7 @@ use crate::vma::{Vma, VmaKind};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::LayerConfigError;
-use pagelab_base::ids::MachineCore;
+use pagelab_base::ids::{MachineCore, SpaceIx};
 use pagelab_base::io::DriveBlock;
 use pagelab_base::latencies::Latencies;
 use pagelab_base::measure::Measure;
@@ -108,7 +108,7 @@ pub struct Smu {
     pub units: Vec<Unit>,
     cores: u32,
     /// Marked leaves: pages that are mapped but not accounted for, with their frames and pages of files.
-    pub pending: BTreeMap<(u32, VirtAddr), (Pfn, FilePage)>,
+    pub pending: BTreeMap<(SpaceIx, VirtAddr), (Pfn, FilePage)>,
     /// Files with several mappings.
     shared: BTreeSet<Arc<str>>,
     /// Those among them that only forks have mapped again.
@@ -180,7 +180,7 @@ impl KernelSide for Smu {
         })
     }
 
-    fn serves(&self, _: u32, vma: &Vma) -> bool {
+    fn serves(&self, _: SpaceIx, vma: &Vma) -> bool {
         let Some(file) = vma.file.as_ref().filter(|_| vma.kind == VmaKind::File) else { return false };
         let named = self.parameters.files.is_empty() || self.is_named(file);
         let named = named && (self.parameters.fast_mmap == FastMmap::All || vma.flags.contains(MapFlags::FAST));
@@ -188,7 +188,7 @@ impl KernelSide for Smu {
         named && readable && !vma.flags.contains(MapFlags::HUGETLB) && !self.shared.contains(file)
     }
 
-    fn word(&self, space: u32, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
+    fn word(&self, space: SpaceIx, vma: &Vma, stored: Option<DriveBlock>) -> Option<EntryWord> {
         let DriveBlock { drive, lba } = stored.filter(|at| at.lba.0 < MOST_BLOCKS && self.serves(space, vma))?;
         let (socket, device) = (drive % self.sockets(), drive / self.sockets());
         let writable = vma.prot.write && vma.is_shared();
@@ -240,9 +240,9 @@ impl KernelSide for Smu {
         SIZES
     }
 
-    fn used_for(&self, space: u32, _: &PhysMem) -> Vec<UnaccountedPage> {
+    fn used_for(&self, space: SpaceIx, _: &PhysMem) -> Vec<UnaccountedPage> {
         let pages = self.pending.range((space, VirtAddr(0))..=(space, VirtAddr(u64::MAX)));
-        let taken = |(&(_, va), &(frame, file)): (&(u32, VirtAddr), &(Pfn, FilePage))| UnaccountedPage {
+        let taken = |(&(_, va), &(frame, file)): (&(SpaceIx, VirtAddr), &(Pfn, FilePage))| UnaccountedPage {
             va,
             size: PageSize::Size4K,
             frame,
@@ -252,13 +252,13 @@ impl KernelSide for Smu {
         pages.map(taken).collect()
     }
 
-    fn clear_used(&mut self, space: u32, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
+    fn clear_used(&mut self, space: SpaceIx, page: UnaccountedPage, table: &mut PageTable, contents: &mut PhysMem) {
         table.set_mark(contents, page.va, LEAF, false);
         self.pending.remove(&(space, page.va)).expect("its entry was marked");
         self.counters.accounted_by_calls += 1;
     }
 
-    fn is_used_at(&self, _: ReadyTableId, _: u32, _: &PhysMem) -> bool {
+    fn is_used_at(&self, _: ReadyTableId, _: SpaceIx, _: &PhysMem) -> bool {
         // kpted accounts for a page in one step.
         false
     }
@@ -267,7 +267,7 @@ impl KernelSide for Smu {
         true
     }
 
-    fn has_mapped(&self, space: u32, va: VirtAddr) -> bool {
+    fn has_mapped(&self, space: SpaceIx, va: VirtAddr) -> bool {
         self.pending.contains_key(&(space, va.align_down(PageSize::Size4K.bytes())))
     }
 
@@ -309,11 +309,11 @@ impl KernelSide for Smu {
         unreachable!("faults get no frames from the unit")
     }
 
-    fn take(&mut self, _: ReadyTableId, _: u32, _: VirtAddr, _: &mut PhysMem) -> Option<Pfn> {
+    fn take(&mut self, _: ReadyTableId, _: SpaceIx, _: VirtAddr, _: &mut PhysMem) -> Option<Pfn> {
         unreachable!("faults get no frames from the unit")
     }
 
-    fn space_ended(&mut self, space: u32) {
+    fn space_ended(&mut self, space: SpaceIx) {
         let left = self.pending.range((space, VirtAddr(0))..=(space, VirtAddr(u64::MAX))).next();
         assert_eq!(left, None, "the end of a space has accounted for its pages");
     }

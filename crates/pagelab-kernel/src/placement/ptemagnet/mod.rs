@@ -42,7 +42,7 @@ use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, VirtAddr};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
-use pagelab_base::ids::SpaceId;
+use pagelab_base::ids::{SpaceId, SpaceIx};
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::{BlockKey, RefKind, Step};
@@ -137,7 +137,7 @@ pub enum Reserve {
     /// Return the reservations of these groups.
     GiveBack {
         /// Numbers of the space, and of the group within it.
-        groups: Vec<(u32, u64)>,
+        groups: Vec<(SpaceIx, u64)>,
     },
 }
 
@@ -183,7 +183,7 @@ pub struct Ptemagnet {
     /// By number of the space: its reservation table.
     parts: Vec<SpaceTable>,
     /// Space and number of each group with a reservation, to find some to return.
-    live: BTreeSet<(u32, u64)>,
+    live: BTreeSet<(SpaceIx, u64)>,
     /// Frames reserved and not handed out.
     unused: u64,
     counters: ReservationCounters,
@@ -219,20 +219,20 @@ impl Ptemagnet {
     }
 
     /// Groups with a reservation, in the order in which they are returned.
-    fn to_end(&self) -> Vec<(u32, u64)> {
+    fn to_end(&self) -> Vec<(SpaceIx, u64)> {
         self.live.iter().copied().take(SCAN_PAGES).collect()
     }
 
-    fn way(&self, contents: &PhysMem, space: u32, group: u64) -> NodePath {
-        self.parts.get(space as usize).map_or(NodePath::NONE, |part| part.way(contents, group))
+    fn way(&self, contents: &PhysMem, space: SpaceIx, group: u64) -> NodePath {
+        self.parts.get(space.index()).map_or(NodePath::NONE, |part| part.way(contents, group))
     }
 
-    fn reservation(&self, contents: &PhysMem, space: u32, group: u64) -> Option<Reservation> {
-        self.parts.get(space as usize)?.get(contents, group)
+    fn reservation(&self, contents: &PhysMem, space: SpaceIx, group: u64) -> Option<Reservation> {
+        self.parts.get(space.index())?.get(contents, group)
     }
 
-    fn part(&mut self, space: u32) -> &mut SpaceTable {
-        let index = space as usize;
+    fn part(&mut self, space: SpaceIx) -> &mut SpaceTable {
+        let index = space.index();
         if index >= self.parts.len() {
             let entry = self.entry_size();
             let pages = self.config.group_pages;
@@ -242,7 +242,7 @@ impl Ptemagnet {
     }
 
     /// Reserves a block for a group; the nodes to its leaf must exist.
-    fn reserve(&mut self, space: u32, group: u64, memory: &mut Memory) -> bool {
+    fn reserve(&mut self, space: SpaceIx, group: u64, memory: &mut Memory) -> bool {
         let order = self.order();
         let Some(block) = memory.take(order, FramePurpose::UserData) else {
             self.counters.no_block += 1;
@@ -256,7 +256,7 @@ impl Ptemagnet {
     }
 
     /// Hands out a page of its group's reservation; `None` if the group has no reservation or the page was handed out.
-    fn hand_out(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
+    fn hand_out(&mut self, space: SpaceIx, va: VirtAddr, memory: &mut Memory) -> Option<Pfn> {
         let (group, order) = (self.group(va), self.order());
         let reservation = self.reservation(&memory.contents, space, group)?;
         let n = va.page_number() & ((1 << order) - 1);
@@ -277,7 +277,7 @@ impl Ptemagnet {
     }
 
     /// Ends a group's reservation, if it has one, and frees frames that were not handed out.
-    fn end(&mut self, space: u32, group: u64, why: End, memory: &mut Memory) {
+    fn end(&mut self, space: SpaceIx, group: u64, why: End, memory: &mut Memory) {
         let Some(reservation) = self.reservation(&memory.contents, space, group) else { return };
         self.part(space).set(&mut memory.contents, group, None);
         self.live.remove(&(space, group));
@@ -290,7 +290,7 @@ impl Ptemagnet {
     }
 
     /// The next missing part, with the leaf's lock held.
-    fn next_missing_part(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
+    fn next_missing_part(&mut self, space: SpaceIx, group: u64, memory: &mut Memory) -> Option<Reserve> {
         if self.reservation(&memory.contents, space, group).is_some() {
             return Some(Reserve::Take { new: false, descriptors: Vec::new() });
         }
@@ -304,7 +304,7 @@ impl Ptemagnet {
     }
 
     /// Reserves a block for the group, or goes the ordinary way.
-    fn take_block(&mut self, space: u32, group: u64, memory: &mut Memory) -> Option<Reserve> {
+    fn take_block(&mut self, space: SpaceIx, group: u64, memory: &mut Memory) -> Option<Reserve> {
         let reserved = self.reserve(space, group, memory);
         let effects = &memory.frames.effects;
         let descriptors = if effects.zone_locks.is_empty() { Vec::new() } else { effects.descriptors.clone() };
@@ -354,7 +354,7 @@ impl Ptemagnet {
         }
     }
 
-    fn plan_give_back(&self, groups: &[(u32, u64)], memory: &MemoryView, step: &mut Step) {
+    fn plan_give_back(&self, groups: &[(SpaceIx, u64)], memory: &MemoryView, step: &mut Step) {
         for &(space, group) in groups {
             let way = self.way(&memory.contents, space, group);
             way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
@@ -524,13 +524,13 @@ impl Policy for Ptemagnet {
         (!groups.is_empty()).then_some(Reserve::GiveBack { groups })
     }
 
-    fn unmapped(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
+    fn unmapped(&mut self, space: SpaceIx, va: VirtAddr, memory: &mut Memory) {
         if !self.live.is_empty() {
             self.end(space, self.group(va), End::Unmapped, memory);
         }
     }
 
-    fn unmapping(&mut self, space: u32, range: VaRange, memory: &mut Memory) {
+    fn unmapping(&mut self, space: SpaceIx, range: VaRange, memory: &mut Memory) {
         if self.live.is_empty() || range.is_empty() {
             return;
         }
@@ -539,7 +539,7 @@ impl Policy for Ptemagnet {
         groups.into_iter().for_each(|group| self.end(space, group, End::Unmapped, memory));
     }
 
-    fn space_ended(&mut self, space: u32, memory: &mut Memory) {
+    fn space_ended(&mut self, space: SpaceIx, memory: &mut Memory) {
         self.unmapping(space, VaRange { start: VirtAddr(0), end: VirtAddr(u64::MAX) }, memory);
         let cpu = memory.context.cpu.0;
         let LayerMemory { contents, frames, .. } = &mut *memory.layer;
@@ -553,7 +553,7 @@ impl Policy for Ptemagnet {
         }
     }
 
-    fn plan_copied(&self, space: u32, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
+    fn plan_copied(&self, space: SpaceIx, va: VirtAddr, memory: &MemoryView, step: &mut Step) {
         let group = self.group(va);
         let way = self.way(&memory.contents, space, group);
         way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
@@ -562,7 +562,7 @@ impl Policy for Ptemagnet {
         }
     }
 
-    fn copied(&mut self, space: u32, va: VirtAddr, memory: &mut Memory) {
+    fn copied(&mut self, space: SpaceIx, va: VirtAddr, memory: &mut Memory) {
         self.end(space, self.group(va), End::Copied, memory);
     }
 
