@@ -1,9 +1,10 @@
-//! Numbers that identify the CPUs, cores, layers and address spaces of a simulation.
+//! Numbers that identify the CPUs, cores, nodes, layers and address spaces of a simulation.
 //!
 //! Each kind has a type of its own, so that a CPU's number cannot be used as a core's. Lists with one element per CPU
 //! (or layer, …) are indexed by it.
 
 /// Defines an identifier by which lists can be indexed.
+#[macro_export]
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -99,6 +100,11 @@ id! {
 id! {
     /// A core of the machine, in use or not: its number there.
     MachineCore(u32)
+}
+
+id! {
+    /// A node of memory (NUMA): its number on the machine.
+    NodeId(u32)
 }
 
 id! {

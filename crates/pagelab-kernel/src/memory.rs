@@ -131,12 +131,12 @@ impl Memory<'_> {
 
     /// Allocates a block that is charged to no cgroup.
     pub fn take(&mut self, order: u32, purpose: FramePurpose) -> Option<Pfn> {
-        self.layer.frames.alloc(order, purpose, self.context.cpu.0)
+        self.layer.frames.alloc(order, purpose, self.context.cpu)
     }
 
     /// Allocates such a block from certain nodes.
     pub fn take_near(&mut self, order: u32, purpose: FramePurpose, near: Near) -> Option<Pfn> {
-        self.layer.frames.alloc_near(order, purpose, self.context.cpu.0, near)
+        self.layer.frames.alloc_near(order, purpose, self.context.cpu, near)
     }
 
     /// Allocates whole frames for this many contiguous bytes of kernel objects, all 0. Returns the first frame and the
@@ -157,7 +157,7 @@ impl Memory<'_> {
 
     /// Allocates exactly the block at `pfn` for a page of a program; false if it is not free.
     pub fn take_page_at(&mut self, pfn: Pfn, order: u32) -> bool {
-        let taken = self.layer.frames.alloc_at(pfn, order, FramePurpose::UserData, self.context.cpu.0);
+        let taken = self.layer.frames.alloc_at(pfn, order, FramePurpose::UserData, self.context.cpu);
         if taken {
             self.charge(pfn, order);
         }
@@ -173,7 +173,7 @@ impl Memory<'_> {
 
     /// Frees a block that is charged to no cgroup.
     pub fn free(&mut self, pfn: Pfn, order: u32) {
-        self.layer.frames.free(pfn, order, self.context.cpu.0);
+        self.layer.frames.free(pfn, order, self.context.cpu);
     }
 
     /// Frees one frame, which may be a block or a part of a block in use.

@@ -19,7 +19,7 @@ use crate::frames::supply::Frames;
 use crate::memory::Memory;
 use pagelab_base::addr::{PageSize, Pfn, VirtAddr};
 use pagelab_base::error::LayerConfigError;
-use pagelab_base::ids::SpaceIx;
+use pagelab_base::ids::{CpuId, SpaceIx};
 use pagelab_tables::page_table::UpperEntries;
 
 /// Most tables per block: a word has a bit for each.
@@ -123,7 +123,7 @@ impl TableBlocks {
     }
 
     /// Frees the frame of a table if it is in a block; false if it is not.
-    fn free(&mut self, table: Pfn, frames: &mut Frames, cpu: u32) -> bool {
+    fn free(&mut self, table: Pfn, frames: &mut Frames, cpu: CpuId) -> bool {
         let n = table.0 & self.mask();
         let first = Pfn(table.0 - n);
         let Some(&group) = self.groups.get(&first) else { return false };
@@ -158,7 +158,7 @@ impl TableBlocks {
 }
 
 /// Frees the memory of a table, given its first frame, in a layer with or without the policy.
-pub fn free_table(blocks: &mut Option<TableBlocks>, frames: &mut Frames, first: Pfn, cpu: u32) {
+pub fn free_table(blocks: &mut Option<TableBlocks>, frames: &mut Frames, first: Pfn, cpu: CpuId) {
     if !blocks.as_mut().is_some_and(|blocks| blocks.free(first, frames, cpu)) {
         frames.free_block(first, cpu);
     }

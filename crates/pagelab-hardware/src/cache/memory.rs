@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::CacheConfigError;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, LineAddr};
 use pagelab_base::cycles::Cycles;
-use pagelab_base::ids::{CoreId, MachineCore};
+use pagelab_base::ids::{CoreId, MachineCore, NodeId};
 
 /// Number of lines for which time slots of a channel are kept.
 const TURNS: u64 = 1 << 16;
@@ -85,8 +85,8 @@ impl MemoryConfig {
     }
 
     /// The node of a core, one of `cores`.
-    pub fn node_of_core(&self, core: MachineCore, cores: usize) -> usize {
-        core.index() * self.nodes.len().max(1) / cores
+    pub fn node_of_core(&self, core: MachineCore, cores: usize) -> NodeId {
+        NodeId::from(core.index() * self.nodes.len().max(1) / cores)
     }
 
     /// Refuses an impossible memory of `size` bytes for a machine with `cores` cores whose last cache has a latency of
@@ -217,14 +217,14 @@ pub(super) struct MainMemory {
     nodes: Vec<Node>,
     placement: MemoryPlacement,
     /// The node of each core in use.
-    of_core: Vec<usize>,
+    of_core: Vec<NodeId>,
     /// Latency of memory without nodes.
     plain: Cycles,
 }
 
 impl MainMemory {
     /// `of_core` is the node of each core in use; `plain` is the latency for nodes without one.
-    pub fn new(config: &MemoryConfig, of_core: Vec<usize>, plain: Cycles) -> Self {
+    pub fn new(config: &MemoryConfig, of_core: Vec<NodeId>, plain: Cycles) -> Self {
         let mut end = 0;
         let channel = |own: Option<f64>| own.or(config.bytes_per_cycle).map(Channel::new);
         let node = |node_config: &MemoryNodeConfig| {
@@ -241,13 +241,14 @@ impl MainMemory {
         Self { nodes, placement: config.placement, of_core, plain }
     }
 
-    fn node_of(&self, line: LineAddr) -> usize {
-        match self.placement {
+    fn node_of(&self, line: LineAddr) -> NodeId {
+        let number = match self.placement {
             MemoryPlacement::FirstTouch => {
                 self.nodes.iter().position(|node| line.0 < node.end).unwrap_or(self.nodes.len() - 1)
             }
             MemoryPlacement::Interleaved => ((line.0 >> (FRAME_SHIFT - LINE_SHIFT)) % self.nodes.len() as u64) as usize,
-        }
+        };
+        NodeId::from(number)
     }
 
     /// Cycles by which a request of a core at time `at` takes longer (or shorter) than a plain memory's latency.
@@ -313,9 +314,12 @@ mod tests {
         let nodes = vec![node(None, 160), node(Some(90), 170)];
         let mut config = MemoryConfig { nodes, ..MemoryConfig::default() };
         config.validate(Bytes(2 << 20), 4, 30).unwrap();
-        assert_eq!(MachineCore::all(4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        assert_eq!(
+            MachineCore::all(4).map(|core| config.node_of_core(core, 4)).collect::<Vec<_>>(),
+            [0, 0, 1, 1].map(NodeId)
+        );
         let longer = |config: &MemoryConfig, core, line| {
-            let mut memory = MainMemory::new(config, vec![0, 1], Cycles(100));
+            let mut memory = MainMemory::new(config, vec![NodeId(0), NodeId(1)], Cycles(100));
             memory.transfer(CoreId(core), LineAddr(line), RequestKind::Read, Cycles(7))
         };
         let last = (1 << 14) - 1;

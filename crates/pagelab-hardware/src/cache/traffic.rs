@@ -14,7 +14,7 @@ use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::host::Portable;
-use pagelab_base::ids::CoreId;
+use pagelab_base::ids::{CoreId, NodeId};
 
 /// The cause of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Traffic {
 impl Hierarchy {
     /// Gives requests times, adds prefetchers to the levels L1 to L3 if any is on, and gives memory its nodes.
     /// `of_core` is the node of each core.
-    pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<usize>) {
+    pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<NodeId>) {
         let plain = self.latency[HitLevel::Dram as usize].into();
         let memory = (!memory.is_plain()).then(|| MainMemory::new(memory, of_core, plain));
         self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     fn set(caches: &mut Hierarchy, levels: [&LevelPrefetchConfig; 3]) {
-        caches.set_traffic(levels, &MemoryConfig::default(), vec![0; caches.cores()]);
+        caches.set_traffic(levels, &MemoryConfig::default(), vec![NodeId::FIRST; caches.cores()]);
     }
 
     /// A random request, like the engine's, and its latency. One core at a time goes through memory line by line.

@@ -9,6 +9,7 @@ use crate::frames::frame_alloc::{
 };
 use pagelab_base::addr::Pfn;
 use pagelab_base::error::EngineError;
+use pagelab_base::ids::CpuId;
 
 /// Frame allocator of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -86,12 +87,12 @@ impl Frames {
     }
 
     /// Allocates a block of 2^`order` frames for a CPU; `None` if there is no memory, not even on the per-CPU lists.
-    pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: u32) -> Option<Pfn> {
+    pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: CpuId) -> Option<Pfn> {
         self.serve(FrameRequest { cpu, ..FrameRequest::new(order, purpose) })
     }
 
     /// Allocates a block from the nodes that `near` names instead of the CPU's own.
-    pub fn alloc_near(&mut self, order: u32, purpose: FramePurpose, cpu: u32, near: Near) -> Option<Pfn> {
+    pub fn alloc_near(&mut self, order: u32, purpose: FramePurpose, cpu: CpuId, near: Near) -> Option<Pfn> {
         self.serve(FrameRequest { cpu, near: Some(near), ..FrameRequest::new(order, purpose) })
     }
 
@@ -109,7 +110,7 @@ impl Frames {
     }
 
     /// Takes exactly the block at `pfn`; false if it is not free.
-    pub fn alloc_at(&mut self, pfn: Pfn, order: u32, purpose: FramePurpose, cpu: u32) -> bool {
+    pub fn alloc_at(&mut self, pfn: Pfn, order: u32, purpose: FramePurpose, cpu: CpuId) -> bool {
         self.effects.clear();
         self.counters.requests += 1;
         let request = FrameRequest { cpu, ..FrameRequest::new(order, purpose) };
@@ -119,14 +120,14 @@ impl Frames {
     }
 
     /// Frees a block of 2^`order` frames, on behalf of a CPU.
-    pub fn free(&mut self, pfn: Pfn, order: u32, cpu: u32) {
+    pub fn free(&mut self, pfn: Pfn, order: u32, cpu: CpuId) {
         self.effects.clear();
         self.allocator.free(pfn, order, cpu, &mut self.effects);
         self.count();
     }
 
     /// Frees the block in use that begins at `first`, whatever its size.
-    pub fn free_block(&mut self, first: Pfn, cpu: u32) {
+    pub fn free_block(&mut self, first: Pfn, cpu: CpuId) {
         let order = self.allocator.used_order(first).expect("a block begins there");
         self.free(first, order, cpu);
     }

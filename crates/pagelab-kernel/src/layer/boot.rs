@@ -19,7 +19,7 @@ use crate::shadows::Shadows;
 use crate::table_blocks::TableBlocks;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn};
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{DIRECT_MAP, SpaceId};
+use pagelab_base::ids::{DIRECT_MAP, NodeId, SpaceId};
 use pagelab_base::memory::PhysMem;
 use pagelab_tables::page_table::{Boot, LayerTables, Mapping, PteFlags, TableWork};
 
@@ -41,7 +41,7 @@ impl PagingPolicy {
 
 impl Layer {
     /// Passes the NUMA nodes of the first CPUs to the frame allocator.
-    pub fn set_cpu_nodes(&mut self, nodes: &[u32]) {
+    pub fn set_cpu_nodes(&mut self, nodes: &[NodeId]) {
         self.memory.frames.allocator.set_cpu_nodes(nodes);
     }
 

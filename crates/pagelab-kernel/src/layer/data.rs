@@ -62,7 +62,7 @@ impl KernelData {
 
     /// Address of the lock and the heads of the LRU lists of a group.
     pub fn lru_line(&self, group: GroupId) -> PhysAddr {
-        self.zone.addr() + LINE_BYTES * (1 + 2 * (u64::from(group.0) % GROUPS_A_FRAME))
+        self.zone.addr() + LINE_BYTES * (1 + 2 * (u64::from(group.number()) % GROUPS_A_FRAME))
     }
 
     /// Address of the counter of a memory cgroup.

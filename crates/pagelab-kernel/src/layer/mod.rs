@@ -213,7 +213,7 @@ impl Layer {
         what: &str,
     ) -> Result<Pfn, EngineError> {
         loop {
-            if let Some(frame) = self.memory.frames.alloc(0, purpose, context.cpu.0) {
+            if let Some(frame) = self.memory.frames.alloc(0, purpose, context.cpu) {
                 return Ok(frame);
             }
             if !self.give_back_table_frames(context) {
@@ -287,9 +287,9 @@ impl Layer {
         assert_eq!((space.words, space.small_page_words.len()), (0, 0), "words of a space that ends");
         let (table, objects) = (std::mem::replace(&mut space.table, placeholder), space.objects);
         self.spaces.tables.destroy(table, &mut self.memory.contents, &mut |pfn| {
-            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, pfn, context.cpu.0);
+            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, pfn, context.cpu);
         });
-        self.memory.frames.free(objects, 0, context.cpu.0);
+        self.memory.frames.free(objects, 0, context.cpu);
         self.spaces[index].reported = false;
         self.spaces.retired.push(index);
     }
@@ -428,7 +428,7 @@ impl Layer {
         end: VirtAddr,
         cause: InvalidationCause,
     ) {
-        let (cpu, before) = (context.cpu.0, self.memory.contents.destroyed());
+        let (cpu, before) = (context.cpu, self.memory.contents.destroyed());
         let table = &mut self.spaces[index].table;
         table.prune(&mut self.memory.contents, start, end, &mut |pfn| {
             free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, pfn, cpu);
@@ -442,7 +442,7 @@ impl Layer {
     /// `collapse_huge_page`).
     pub fn free_leaf_table(&mut self, context: KernelContext, index: SpaceIx, va: VirtAddr) {
         if let Some(table) = self.spaces[index].table.unlink_leaf_table(&mut self.memory.contents, va) {
-            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, table, context.cpu.0);
+            free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, table, context.cpu);
             self.forget_leaf_table(index);
         }
     }

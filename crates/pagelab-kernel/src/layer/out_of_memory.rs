@@ -47,7 +47,7 @@ impl Layer {
     /// The error for a page whose cgroup is at its limit and has nothing to reclaim.
     pub fn cgroup_limit_error(&self, context: KernelContext) -> EngineError {
         let reclaim = self.memory.reclaim.as_ref().expect("only such layers have limits");
-        let group = &reclaim.groups()[usize::from(context.group.0)];
+        let group = &reclaim.groups()[context.group];
         let key = match group.name.as_str() {
             "" => "kernel.cgroup_limit_bytes".to_owned(),
             name => format!("memory_limit of {name}"),

@@ -124,7 +124,7 @@ impl Layer {
         let orders: Vec<u32> =
             self.paging.file_folio_orders.iter().rev().copied().filter(|&order| fits(self, order)).collect();
         orders.into_iter().chain([0]).find_map(|order| {
-            let pfn = self.memory.frames.alloc(order, FramePurpose::PageCache, context.cpu.0)?;
+            let pfn = self.memory.frames.alloc(order, FramePurpose::PageCache, context.cpu)?;
             if let Some(reclaim) = self.memory.reclaim.as_mut().filter(|reclaim| reclaim.storage.is_some()) {
                 reclaim.charge(pfn, order, context.group);
             }

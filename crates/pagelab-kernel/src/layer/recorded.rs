@@ -78,7 +78,7 @@ impl Layer {
             }
             None if others.any(|n| held(n).is_some()) => None,
             None => {
-                let pfn = self.memory.frames.alloc(order, FramePurpose::PageCache, context.cpu.0)?;
+                let pfn = self.memory.frames.alloc(order, FramePurpose::PageCache, context.cpu)?;
                 self.memory.page_use.count_folio(order);
                 for n in 0..1 << order {
                     self.note_read(file, first + n, pfn + n);

@@ -14,7 +14,7 @@ impl Layer {
     /// Creates an empty page table for a space. The first one is the kernel's own; `guest` is the memory of a hosted
     /// guest.
     pub fn new_table(&mut self, context: KernelContext, guest: Option<u64>) -> Result<PageTable, EngineError> {
-        let cpu = context.cpu.0;
+        let cpu = context.cpu;
         let mut frames = |order| self.memory.frames.alloc(order, FramePurpose::PageTable, cpu);
         let table = if self.spaces.is_empty() {
             PageTable::x86_64(self.spaces.tables.direct_map_levels(), &mut self.memory.contents, &mut frames)
@@ -29,7 +29,7 @@ impl Layer {
 
     /// Creates an empty x86-64 page table; `None` if memory is exhausted.
     pub fn new_shadow_table(&mut self, context: KernelContext, levels: u8) -> Option<PageTable> {
-        let cpu = context.cpu.0;
+        let cpu = context.cpu;
         let mut frames = |order| self.memory.frames.alloc(order, FramePurpose::PageTable, cpu);
         PageTable::x86_64(levels, &mut self.memory.contents, &mut frames).ok()
     }
@@ -56,7 +56,7 @@ impl Layer {
         let orders = self.spaces[index].table.next_table_orders(&self.memory.contents, va, size);
         loop {
             for &order in &orders {
-                if let Some(first) = self.memory.frames.alloc(order, FramePurpose::PageTable, context.cpu.0) {
+                if let Some(first) = self.memory.frames.alloc(order, FramePurpose::PageTable, context.cpu) {
                     return Ok(Some(TableBlock { first, order }));
                 }
             }
@@ -174,6 +174,6 @@ impl Layer {
 
     /// Frees the memory of a table, given its first frame.
     fn free_table(&mut self, context: KernelContext, first: Pfn) {
-        free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, first, context.cpu.0);
+        free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, first, context.cpu);
     }
 }

@@ -30,7 +30,7 @@ impl Layer {
         match self.mechanisms.translation_caches.as_ref()?.owner()? {
             CacheOwner::Vma => Some(self.spaces[space].vmas.find(va)?.start.0),
             CacheOwner::Mm => Some(0),
-            CacheOwner::Cpu => Some(cpu.0.into()),
+            CacheOwner::Cpu => Some(cpu.number().into()),
         }
     }
 
@@ -51,7 +51,7 @@ impl Layer {
         }
         let end = self.spaces[space].vmas.find(va).map_or(va, |vma| vma.end);
         let caches = self.mechanisms.translation_caches.as_mut().expect("it has owners of caches");
-        let acting = context.cpu.0;
+        let acting = context.cpu;
         let take = |order| self.memory.frames.alloc(order, FramePurpose::KernelObject, acting);
         let Some(at) = caches.slab.alloc(&mut self.memory.contents, take) else {
             caches.counters.no_memory += 1;
@@ -107,7 +107,7 @@ impl Layer {
 
     fn free_object(&mut self, context: KernelContext, object: Object) {
         let caches = self.mechanisms.translation_caches.as_mut().expect("it has objects");
-        let (order, acting) = (caches.slab.order(), context.cpu.0);
+        let (order, acting) = (caches.slab.order(), context.cpu);
         caches.slab.free(&mut self.memory.contents, object.at, |block| self.memory.frames.free(block, order, acting));
     }
 

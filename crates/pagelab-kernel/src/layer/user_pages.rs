@@ -24,7 +24,7 @@ impl Layer {
     /// Frees a block that is charged to no cgroup.
     pub fn free_uncharged(&mut self, context: KernelContext, pfn: Pfn, order: u32) {
         match self.memory.frames.allocator.used_order(pfn) {
-            Some(held) if held == order => self.memory.frames.free(pfn, order, context.cpu.0),
+            Some(held) if held == order => self.memory.frames.free(pfn, order, context.cpu),
             // The former block has been split, or this is a part of one.
             _ => (0..1 << order).for_each(|n| self.memory_for(context).free_frame_of_block(pfn + n)),
         }

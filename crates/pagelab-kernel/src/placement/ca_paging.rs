@@ -367,7 +367,7 @@ fn place_in_block(memory: &MemoryView, va: VirtAddr) -> u64 {
 /// `looked`.
 fn find_place(memory: &MemoryView, from: VirtAddr, mapping: VaRange, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
     let frames = ((mapping.end.0 - from.0) >> FRAME_SHIFT) + place_in_block(memory, from);
-    memory.frames.allocator.find_run(run_order(memory), frames, memory.context.cpu.0, looked)
+    memory.frames.allocator.find_run(run_order(memory), frames, memory.context.cpu, looked)
 }
 
 #[cfg(test)]

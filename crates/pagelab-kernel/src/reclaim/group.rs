@@ -13,13 +13,14 @@ use super::Reclaim;
 use super::lru::{Lru, LruPageKind};
 use pagelab_base::addr::Pfn;
 
-/// Number of a group of a layer. [`GroupId::REST`] is the group of all programs in no other group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupId(pub u16);
+pagelab_base::id! {
+    /// Number of a group of a layer. [`GroupId::REST`] is the group of all programs in no other group.
+    GroupId(u16)
+}
 
 impl GroupId {
     /// The group of all programs in no other group.
-    pub const REST: Self = Self(0);
+    pub const REST: Self = Self::FIRST;
 }
 
 /// Cause of reclaim.
@@ -66,7 +67,7 @@ impl Reclaim {
     /// A new group.
     pub fn add_group(&mut self, group: Cgroup) -> GroupId {
         self.groups.push(group);
-        GroupId(self.groups.len() as u16 - 1)
+        GroupId::from(self.groups.len() - 1)
     }
 
     /// All groups; [`GroupId::REST`] is the first.
@@ -158,7 +159,7 @@ impl Reclaim {
         // Among equals, the first.
         let chosen = with_pages.max_by_key(|&n| (credits[n], std::cmp::Reverse(n))).unwrap_or(0);
         credits[chosen] -= self.groups.iter().map(due).sum::<i64>();
-        ScanTurn { group: GroupId(chosen as u16), credits }
+        ScanTurn { group: GroupId::from(chosen), credits }
     }
 
     /// Records that the group which [`Self::next_group`] returned is scanned.
@@ -200,7 +201,7 @@ mod tests {
         let mut scans = [0; 2];
         for _ in 0..400 {
             let turn = reclaim.next_group(Pressure::Memory);
-            scans[usize::from(turn.group.0)] += 1;
+            scans[turn.group] += 1;
             reclaim.take_turn(turn);
         }
         assert_eq!(scans, [300, 100]);

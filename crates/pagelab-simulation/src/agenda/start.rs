@@ -15,7 +15,7 @@ use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CoreId, CpuId, MachineCore};
+use pagelab_base::ids::{CoreId, CpuId, MachineCore, NodeId};
 use pagelab_hardware::cache::ReplacementPolicy;
 use pagelab_hardware::core_model::CoreModel;
 use pagelab_kernel::home::ProcessTarget;
@@ -80,8 +80,8 @@ impl Cpus {
         if machine.memory.sizes_for_kernel().is_empty() {
             return;
         }
-        let node = |&core: &MachineCore| machine.memory.node_of_core(core, machine.cores as usize) as u32;
-        let nodes: Vec<u32> = os.cores.iter().map(node).collect();
+        let node = |&core: &MachineCore| machine.memory.node_of_core(core, machine.cores as usize);
+        let nodes: Vec<NodeId> = os.cores.iter().map(node).collect();
         os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
     }
 

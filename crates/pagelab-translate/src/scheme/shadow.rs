@@ -219,7 +219,7 @@ fn enter(
         drop_pages(context, host_layer, table, VaRange { start: page, end });
         let mut built = true;
         while built && table.missing_tables(&host_layer.memory.contents, page, size) > 0 {
-            let frame = host_layer.memory.frames.alloc(0, FramePurpose::PageTable, context.cpu.0);
+            let frame = host_layer.memory.frames.alloc(0, FramePurpose::PageTable, context.cpu);
             built = frame.is_some();
             if let Some(frame) = frame {
                 host_layer.memory.contents.create(frame);
@@ -248,7 +248,7 @@ fn drop_pages(context: KernelContext, host: &mut Layer, table: &mut PageTable, r
     for page in pages {
         table.unmap(&mut host.memory.contents, page.va);
     }
-    let cpu = context.cpu.0;
+    let cpu = context.cpu;
     table.prune(&mut host.memory.contents, range.start, range.end, &mut |pfn| host.memory.frames.free(pfn, 0, cpu));
 }
 

@@ -158,7 +158,7 @@ impl EngineCall {
         let (cpu, size) = self.table;
         self.state = CallState::Lock;
         let larger = mfoe(layer).page_sizes().iter().find(|&&other| other > size);
-        self.table = larger.map_or((CpuId(cpu.0 + 1), PageSize::Size4K), |&larger| (cpu, larger));
+        self.table = larger.map_or((cpu.next(), PageSize::Size4K), |&larger| (cpu, larger));
         if self.table.0.index() < layer.data.cpus.len() { Next::Continue } else { Next::Done }
     }
 

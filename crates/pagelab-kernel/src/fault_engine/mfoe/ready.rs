@@ -100,18 +100,18 @@ impl Ready {
 
     /// Whether a CPU has less than this number of ready frames.
     pub fn has_less_than(&self, cpu: CpuId, frames: u32) -> bool {
-        self.stocks[cpu.index()].ready < frames
+        self.stocks[cpu].ready < frames
     }
 
     /// Whether passes should prepare another frame for a CPU.
     pub fn wants_frame(&self, cpu: CpuId) -> bool {
-        let stock = self.stocks[cpu.index()];
+        let stock = self.stocks[cpu];
         stock.ready < stock.wanted
     }
 
     /// Adapts the target of a CPU's table when a pass begins there.
     pub fn adapt(&mut self, cpu: CpuId) {
-        let stock = &mut self.stocks[cpu.index()];
+        let stock = &mut self.stocks[cpu];
         if self.least > 0 {
             if stock.missed {
                 stock.wanted = (2 * stock.wanted).min(self.entries);
@@ -125,7 +125,7 @@ impl Ready {
     /// Notes that a page's entry is armed, but no frame is ready.
     pub fn note_empty(&mut self, cpu: CpuId) {
         self.counters.empty += 1;
-        let stock = &mut self.stocks[cpu.index()];
+        let stock = &mut self.stocks[cpu];
         (stock.missed, stock.misses) = (true, stock.misses + 1);
     }
 
@@ -133,7 +133,7 @@ impl Ready {
     pub fn put(&mut self, cpu: CpuId, frame: Pfn, contents: &mut PhysMem) {
         self.tables.put(cpu, frame, contents);
         self.in_hand -= 1;
-        self.stocks[cpu.index()].ready += 1;
+        self.stocks[cpu].ready += 1;
     }
 
     /// Takes the frame at the tail for a page of an owner; `None` if it is not ready.
@@ -142,7 +142,7 @@ impl Ready {
         match frame {
             Some(_) => {
                 self.counters.hits += 1;
-                let stock = &mut self.stocks[cpu.index()];
+                let stock = &mut self.stocks[cpu];
                 (stock.ready, stock.taken, stock.hits) = (stock.ready - 1, stock.taken + 1, stock.hits + 1);
             }
             None => self.note_empty(cpu),
@@ -153,7 +153,7 @@ impl Ready {
     /// Removes the frame at the tail without using it; `None` if none is ready.
     pub fn withdraw(&mut self, cpu: CpuId, contents: &mut PhysMem) -> Option<Pfn> {
         let frame = self.tables.withdraw(cpu, contents)?;
-        self.stocks[cpu.index()].ready -= 1;
+        self.stocks[cpu].ready -= 1;
         self.counters.freed += 1;
         Some(frame)
     }

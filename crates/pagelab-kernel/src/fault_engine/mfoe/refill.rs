@@ -161,7 +161,7 @@ impl Refill {
             Numa::LocalOnly => true,
             Numa::Thread => return None,
         };
-        Some(Near { cpu: self.table.0, only })
+        Some(Near { cpu: self.table, only })
     }
 
     /// Allocates a frame, unless memory is short.
@@ -231,11 +231,8 @@ fn is_beyond_limit(layer: &Layer, owner: SpaceIx) -> bool {
     let percent = u64::from(mfoe(layer).parameters.limit_percent);
     let space = &layer.spaces[owner];
     let all = layer.memory_bytes() / FRAME_BYTES;
-    let limit = layer
-        .memory
-        .reclaim
-        .as_ref()
-        .map_or(all, |reclaim| reclaim.groups()[usize::from(space.group.0)].limit_frames.min(all));
+    let limit =
+        layer.memory.reclaim.as_ref().map_or(all, |reclaim| reclaim.groups()[space.group].limit_frames.min(all));
     space.resident * 100 > limit * percent
 }
 

@@ -72,7 +72,7 @@ impl Tables {
 
     /// Address of the header (slot 0) of a CPU's table.
     pub fn header(&self, cpu: CpuId) -> PhysAddr {
-        self.bases[cpu.index()].addr()
+        self.bases[cpu].addr()
     }
 
     fn slot(&self, cpu: CpuId, number: u32) -> PhysAddr {

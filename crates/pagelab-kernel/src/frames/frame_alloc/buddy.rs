@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::free_area::FreeArea;
 use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, MigrateType};
 use pagelab_base::addr::Pfn;
+use pagelab_base::ids::CpuId;
 
 /// Parameters of [`Buddy`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -92,7 +93,7 @@ impl FrameAllocator for Buddy {
         inside && self.area.take_at(self.area.index(pfn), order, ANY, effects)
     }
 
-    fn find_run(&self, order: u32, frames: u64, _cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+    fn find_run(&self, order: u32, frames: u64, _cpu: CpuId, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
         self.area.find_run(order, frames, looked)
     }
 
@@ -101,7 +102,7 @@ impl FrameAllocator for Buddy {
     }
 
     #[inline]
-    fn free(&mut self, pfn: Pfn, order: u32, _cpu: u32, effects: &mut AllocEffects) {
+    fn free(&mut self, pfn: Pfn, order: u32, _cpu: CpuId, effects: &mut AllocEffects) {
         let index = self.area.used_index(pfn, order);
         self.area.give(index, order, ANY, effects);
     }

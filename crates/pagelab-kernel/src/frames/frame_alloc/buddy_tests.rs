@@ -2,6 +2,7 @@ use pagelab_trace::cases;
 
 use super::super::{FrameAllocator, FramePurpose, FrameRequest, MAX_MAX_ORDER};
 use super::*;
+use pagelab_base::ids::CpuId;
 use pagelab_base::rng::Rng;
 
 /// The algorithm with plain lists and linear searches. The last element of a list is its newest.
@@ -159,10 +160,10 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
                 buddy.split_used(Pfn(pfn), order, order - 1);
                 held.push((pfn + (1 << (order - 1)), order - 1));
                 used[(pfn - first) as usize + (1 << (order - 1))..][..1 << (order - 1)].fill(true);
-                buddy.free(Pfn(pfn), order - 1, 0, &mut effects);
+                buddy.free(Pfn(pfn), order - 1, CpuId(0), &mut effects);
                 assert_eq!((effects.splits, effects.merges), (0, naive.free(pfn, order - 1)));
             } else {
-                buddy.free(Pfn(pfn), order, 0, &mut effects);
+                buddy.free(Pfn(pfn), order, CpuId(0), &mut effects);
                 assert_eq!((effects.splits, effects.merges), (0, naive.free(pfn, order)));
             }
             assert!(effects.descriptors.len() > effects.merges as usize);
@@ -182,7 +183,8 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
                 let most = runs.iter().map(len).max().unwrap_or(0);
                 for frames in [1, 1 << order, 3 << order, count] {
                     let expected = runs.iter().find(|run| len(run) >= frames.min(most));
-                    let found = buddy.find_run(order, frames, 0, &mut Vec::new()).map(|run| run.start.0..run.end.0);
+                    let found =
+                        buddy.find_run(order, frames, CpuId(0), &mut Vec::new()).map(|run| run.start.0..run.end.0);
                     assert_eq!(found.as_ref().map(|run| run.start), expected.map(|run| run.start), "{frames} frames");
                     assert!(found.is_none_or(|run| len(&run) >= frames.min(most) && run.end <= expected.unwrap().end));
                 }
@@ -195,7 +197,7 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
         }
     }
     for (pfn, order) in held {
-        buddy.free(Pfn(pfn), order, 0, &mut effects);
+        buddy.free(Pfn(pfn), order, CpuId(0), &mut effects);
     }
     buddy.check_invariants();
     assert_eq!((buddy.free_frames(), blocks(&buddy)), (total, at_start), "memory is coalesced as at the start");
@@ -239,8 +241,8 @@ fn effects_name_the_descriptors_that_linux_touches() {
     assert_eq!(buddy.alloc(request(0), &mut effects), Some(Pfn(10)));
     effects.clear();
     // Frees 10, which merges with 11; freeing 8 then merges with 10 and 12.
-    buddy.free(Pfn(10), 0, 0, &mut effects);
-    buddy.free(Pfn(8), 1, 0, &mut effects);
+    buddy.free(Pfn(10), 0, CpuId(0), &mut effects);
+    buddy.free(Pfn(8), 1, CpuId(0), &mut effects);
     assert_eq!((effects.splits, effects.merges), (0, 3));
     assert_eq!(effects.descriptors, [11, 10, 10, 12, 8].map(Pfn));
 }
@@ -282,8 +284,8 @@ fn wrong_frees_panic() {
             let mut effects = AllocEffects::default();
             assert_eq!(buddy.alloc(request(2), &mut effects), Some(Pfn(64)));
             assert_eq!(buddy.alloc(request(0), &mut effects), Some(Pfn(68)));
-            buddy.free(Pfn(68), 0, 0, &mut effects);
-            buddy.free(Pfn(pfn), order, 0, &mut effects);
+            buddy.free(Pfn(68), 0, CpuId(0), &mut effects);
+            buddy.free(Pfn(pfn), order, CpuId(0), &mut effects);
         })
         .map_err(|panic| panic.downcast_ref::<String>().unwrap().clone())
     };

@@ -19,6 +19,7 @@ use std::ops::Range;
 use pagelab_trace::event::ProcessIx;
 
 use pagelab_base::addr::{Pfn, VirtAddr};
+use pagelab_base::ids::{CpuId, NodeId};
 
 pub use buddy::{Buddy, BuddyConfig};
 pub use free_area::MAX_MAX_ORDER;
@@ -111,7 +112,7 @@ pub struct FaultingPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Near {
     /// Tries the nodes in order of distance from this CPU.
-    pub cpu: u32,
+    pub cpu: CpuId,
     /// Tries only the CPU's own node (`__GFP_THISNODE`).
     pub only: bool,
 }
@@ -124,7 +125,7 @@ pub struct FrameRequest {
     /// Purpose of the block, which decides its mobility.
     pub purpose: FramePurpose,
     /// The requesting CPU: a hint for per-CPU lists and nearest nodes, never a restriction.
-    pub cpu: u32,
+    pub cpu: CpuId,
     /// The nodes to try, if not those of the requesting CPU.
     pub near: Option<Near>,
     /// The faulting page; known only for user data.
@@ -136,7 +137,7 @@ pub struct FrameRequest {
 impl FrameRequest {
     /// An ordinary request of CPU 0, without a faulting page.
     pub fn new(order: u32, purpose: FramePurpose) -> Self {
-        Self { order, purpose, cpu: 0, near: None, faulting: None, urgency: Urgency::Ordinary }
+        Self { order, purpose, cpu: CpuId::FIRST, near: None, faulting: None, urgency: Urgency::Ordinary }
     }
 }
 
@@ -190,7 +191,7 @@ pub trait FrameAllocator: Send {
     /// Returns a run of free blocks of at least 2^`order` frames, each aligned to its size: the next run after the
     /// rover, wrapping around to it, that has `frames`; the largest run if none is that large. Nodes and zones are
     /// searched in the order in which `cpu` tries them. Adds the first frames of all examined runs to `looked`.
-    fn find_run(&self, order: u32, frames: u64, cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>>;
+    fn find_run(&self, order: u32, frames: u64, cpu: CpuId, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>>;
 
     /// Lets the next search in the part of the memory that contains `pfn`, or that ends there, begin at `pfn`.
     fn set_rover(&mut self, pfn: Pfn);
@@ -199,7 +200,7 @@ pub trait FrameAllocator: Send {
     ///
     /// # Panics
     /// If `pfn` is not the first frame of a block of this order in use.
-    fn free(&mut self, pfn: Pfn, order: u32, cpu: u32, effects: &mut AllocEffects);
+    fn free(&mut self, pfn: Pfn, order: u32, cpu: CpuId, effects: &mut AllocEffects);
 
     /// Splits a block in use into blocks of order `into`, each to be freed on its own, as the kernel does when it
     /// splits a huge page.
@@ -226,7 +227,7 @@ pub trait FrameAllocator: Send {
     }
 
     /// Sets the nodes of the first CPUs, if the allocator has nodes.
-    fn set_cpu_nodes(&mut self, _nodes: &[u32]) {}
+    fn set_cpu_nodes(&mut self, _nodes: &[NodeId]) {}
 
     /// Frees the frames on the per-CPU lists (Linux `drain_all_pages`): before memory counts as exhausted, and to check
     /// whether all memory is free.

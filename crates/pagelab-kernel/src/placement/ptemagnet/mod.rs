@@ -42,7 +42,7 @@ use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, VirtAddr};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
-use pagelab_base::ids::{SpaceId, SpaceIx};
+use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::{BlockKey, RefKind, Step};
@@ -332,7 +332,7 @@ impl Ptemagnet {
                 step.kernel_overlapped(kind, frame.addr() + u64::from(line) * LINE_BYTES);
             }
         };
-        lines(RefKind::Write, 1 + page.cpu.0 as usize, before.cpu, path.cpu, step);
+        lines(RefKind::Write, 1 + page.cpu.index(), before.cpu, path.cpu, step);
         lines(RefKind::Read, 0, before.kernel, path.kernel, step);
         for line in before.space..before.space + path.space {
             step.kernel_overlapped(RefKind::Read, page.object_line(SPACE_LINES + u64::from(line)));
@@ -340,14 +340,14 @@ impl Ptemagnet {
     }
 
     /// Allocates memory for the lines of a real kernel, once; without memory there are none.
-    fn take_own(&mut self, cpu: usize, memory: &mut Memory) {
+    fn take_own(&mut self, cpu: CpuId, memory: &mut Memory) {
         if self.config.as_traced.is_none() {
             return;
         }
-        if self.own.len() < 2 + cpu {
-            self.own.resize(2 + cpu, None);
+        if self.own.len() < 2 + cpu.index() {
+            self.own.resize(2 + cpu.index(), None);
         }
-        for place in [0, 1 + cpu] {
+        for place in [0, 1 + cpu.index()] {
             if self.own[place].is_none() {
                 self.own[place] = memory.take_ring(FRAME_BYTES).map(|(frame, _)| frame);
             }
@@ -480,7 +480,7 @@ impl Policy for Ptemagnet {
         let key = key(page.space, group);
         let next = match action {
             Reserve::Look => {
-                self.take_own(page.cpu.0 as usize, memory);
+                self.take_own(page.cpu, memory);
                 if let Some(pressure @ Pressure::Limit(_)) = memory.view().pressure(0) {
                     // The ordinary way handles the case that none of the group's pages can be reclaimed.
                     let can = memory.view().can_reclaim(pressure);
@@ -541,7 +541,7 @@ impl Policy for Ptemagnet {
 
     fn space_ended(&mut self, space: SpaceIx, memory: &mut Memory) {
         self.unmapping(space, VaRange { start: VirtAddr(0), end: VirtAddr(u64::MAX) }, memory);
-        let cpu = memory.context.cpu.0;
+        let cpu = memory.context.cpu;
         let LayerMemory { contents, frames, .. } = &mut *memory.layer;
         let order = self.entry_size().node_order();
         self.part(space).clear(contents, &mut |pfn| frames.free(pfn, order, cpu));

@@ -142,7 +142,7 @@ impl PageAllocator {
         let plans = self.zones.iter().map(|zone| plan(zone, config)).collect::<Result<Vec<_>, _>>()?;
         let mut aged = Aged::default();
         for (zone, plan) in self.zones.iter_mut().zip(plans) {
-            let mut rng = Rng::new(config.seed, &format!("ageing of zone {}", zone.ix.0));
+            let mut rng = Rng::new(config.seed, &format!("ageing of zone {}", zone.ix));
             Ageing { zone, rng: &mut rng, effects: AllocEffects::default(), taken: Vec::new() }.carry_out(
                 &plan,
                 config.unmovable_fraction,

@@ -4,6 +4,7 @@ use super::super::super::{FramePurpose, FrameRequest};
 use super::super::{PageAllocatorConfig, WatermarkConfig};
 use super::*;
 use pagelab_base::addr::FRAME_BYTES;
+use pagelab_base::ids::CpuId;
 
 const FRAMES: u64 = 1 << 18;
 
@@ -101,7 +102,7 @@ fn the_seed_decides_and_freeing_restores_all_memory() {
     }
     let (mut allocator, aged) = age(1);
     for block in aged.blocks {
-        allocator.free(block.pfn(), block.order(), 1, &mut effects);
+        allocator.free(block.pfn(), block.order(), CpuId(1), &mut effects);
     }
     allocator.drain_per_cpu(&mut effects);
     allocator.check_invariants();
@@ -121,7 +122,7 @@ fn memory_in_use_stays_and_does_not_become_free() {
     assert_eq!(aged.managed_frames, aged.free_frames + aged.taken_frames + 100 * 512);
     for pfn in kept {
         assert!(aged.blocks.iter().all(|block| block.pfn().0 >> 9 != pfn.0 >> 9));
-        allocator.free(pfn, 9, 0, &mut effects);
+        allocator.free(pfn, 9, CpuId(0), &mut effects);
     }
     allocator.check_invariants();
 }
@@ -143,7 +144,7 @@ fn impossible_states_are_refused_and_change_nothing() {
     for _ in 0..300 {
         let pfn = cut.alloc(FrameRequest::new(9, FramePurpose::UserData), &mut effects).unwrap();
         cut.split_used(pfn, 9, 0);
-        (1..512).for_each(|n| cut.free(pfn + n, 0, 0, &mut effects));
+        (1..512).for_each(|n| cut.free(pfn + n, 0, CpuId(0), &mut effects));
     }
     let text = cut.age(&config(0.9, 0.5, 0.0)).unwrap_err().to_string();
     assert!(text.contains("huge_free_fraction: 0.5") && text.contains("Normal of node 0, which has 16;"), "{text}");

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{FrameAllocError, MAX_MAX_ORDER};
 use pagelab_base::addr::FRAME_BYTES;
+use pagelab_base::ids::NodeId;
 
 /// Distance of a node to itself, and of two nodes to each other if no table says otherwise (Linux
 /// `LOCAL_DISTANCE`, `REMOTE_DISTANCE` in `include/linux/topology.h`).
@@ -98,9 +99,9 @@ pub(super) fn error(key: impl Into<String>, what: impl Into<String>) -> FrameAll
 pub(super) struct Topology {
     /// Frames of each node.
     pub(super) node_frames: Vec<u64>,
-    pub(super) cpu_nodes: Vec<u32>,
+    pub(super) cpu_nodes: Vec<NodeId>,
     /// For each node, all nodes in order of distance.
-    pub(super) nearest: Vec<Vec<u32>>,
+    pub(super) nearest: Vec<Vec<NodeId>>,
 }
 
 impl PageAllocatorConfig {
@@ -155,12 +156,13 @@ impl PageAllocatorConfig {
         Ok(self.nodes.iter().map(|node| node.memory_bytes.0 / FRAME_BYTES).collect())
     }
 
-    fn cpu_map(&self, cpus: u32, nodes: u32) -> Result<Vec<u32>, FrameAllocError> {
+    fn cpu_map(&self, cpus: u32, nodes: u32) -> Result<Vec<NodeId>, FrameAllocError> {
         if cpus == 0 {
             return Err(error("cpu_nodes", "a machine of 0 CPUs; at least one is needed"));
         }
         if self.cpu_nodes.is_empty() {
-            return Ok((0..cpus).map(|cpu| (u64::from(cpu) * u64::from(nodes) / u64::from(cpus)) as u32).collect());
+            let node = |cpu: u32| NodeId((u64::from(cpu) * u64::from(nodes) / u64::from(cpus)) as u32);
+            return Ok((0..cpus).map(node).collect());
         }
         if self.cpu_nodes.len() != cpus as usize {
             let what = format!("{} entries for {cpus} CPUs; give a node for each CPU or none", self.cpu_nodes.len());
@@ -170,12 +172,12 @@ impl PageAllocatorConfig {
             let what = format!("there is no node {}; allowed are 0 to {}", self.cpu_nodes[cpu], nodes - 1);
             return Err(error(format!("cpu_nodes.{cpu}"), what));
         }
-        Ok(self.cpu_nodes.clone())
+        Ok(self.cpu_nodes.iter().copied().map(NodeId).collect())
     }
 
     /// The order of Linux `find_next_best_node`: by distance; among equals, nodes with a higher number than this one
     /// come first.
-    fn nearest(&self) -> Result<Vec<Vec<u32>>, FrameAllocError> {
+    fn nearest(&self) -> Result<Vec<Vec<NodeId>>, FrameAllocError> {
         let count = self.nodes.len().max(1);
         (0..count)
             .map(|from| {
@@ -186,8 +188,8 @@ impl PageAllocatorConfig {
                     None if to == from => LOCAL_DISTANCE,
                     None => REMOTE_DISTANCE,
                 };
-                let mut order: Vec<u32> = (0..count as u32).collect();
-                order.sort_by_key(|&to| (distance(to as usize), (to as usize) < from, to));
+                let mut order: Vec<NodeId> = NodeId::all(count).collect();
+                order.sort_by_key(|&to| (distance(to.index()), to.index() < from, to));
                 Ok(order)
             })
             .collect()

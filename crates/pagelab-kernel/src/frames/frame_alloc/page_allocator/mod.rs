@@ -42,6 +42,7 @@ use std::ops::Range;
 use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Near, Shortage, Urgency};
 use config::{Topology, error};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
+use pagelab_base::ids::{CpuId, NodeId};
 use zone::Zone;
 
 pub use ageing::{Aged, AgedBlock, AgeingConfig};
@@ -57,7 +58,7 @@ pub struct PageAllocator {
     config: PageAllocatorConfig,
     /// In address order, without gaps.
     zones: Vec<Zone>,
-    cpu_nodes: Vec<u32>,
+    cpu_nodes: Vec<NodeId>,
     /// By node: the zones that its CPUs try.
     zonelists: Vec<Vec<ZoneIx>>,
 }
@@ -66,7 +67,7 @@ pub struct PageAllocator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneStatus {
     /// Number of the zone's node.
-    pub node: u32,
+    pub node: NodeId,
     /// Which part of the node's memory the zone is.
     pub kind: ZoneKind,
     /// The frames that it spans, including reserved ones.
@@ -93,11 +94,11 @@ impl PageAllocator {
         let boundary = (config.dma32_end_bytes.0 / FRAME_BYTES).clamp(first.0, end);
         let mut zones: Vec<Zone> = Vec::new();
         let mut start = first.0;
-        for (node, frames) in (0_u32..).zip(node_frames) {
+        for (node, frames) in NodeId::all(node_frames.len()).zip(node_frames) {
             let split = boundary.clamp(start, start + frames);
             for (kind, range) in [(ZoneKind::Dma32, start..split), (ZoneKind::Normal, split..start + frames)] {
                 if !range.is_empty() {
-                    let ix = ZoneIx(zones.len() as u16);
+                    let ix = ZoneIx::from(zones.len());
                     zones.push(Zone::new(ix, (node, kind), range, cpus as usize, config.max_order)?);
                 }
             }
@@ -168,11 +169,11 @@ impl PageAllocator {
 
     /// Numbers of all zones, in address order.
     pub fn zones(&self) -> impl Iterator<Item = ZoneIx> + use<> {
-        (0..self.zones.len() as u16).map(ZoneIx)
+        ZoneIx::all(self.zones.len())
     }
 
     /// The zone of this kind in a node, if it exists.
-    pub fn zone_of(&self, node: u32, kind: ZoneKind) -> Option<ZoneIx> {
+    pub fn zone_of(&self, node: NodeId, kind: ZoneKind) -> Option<ZoneIx> {
         self.zones.iter().find(|z| z.node == node && z.kind == kind).map(|z| z.ix)
     }
 
@@ -183,27 +184,27 @@ impl PageAllocator {
     pub fn zone_at(&self, pfn: Pfn) -> ZoneIx {
         let Range { start, end } = self.frames();
         assert!((start..end).contains(&pfn), "{pfn:?} is outside the memory {start:?}..{end:?}");
-        ZoneIx((self.zones.partition_point(|z| z.area.frames().start <= pfn) - 1) as u16)
+        ZoneIx::from(self.zones.partition_point(|z| z.area.frames().start <= pfn) - 1)
     }
 
     /// The zones that requests of a CPU try, in order.
-    pub fn zonelist(&self, cpu: u32) -> &[ZoneIx] {
-        &self.zonelists[self.cpu_nodes[cpu as usize] as usize]
+    pub fn zonelist(&self, cpu: CpuId) -> &[ZoneIx] {
+        &self.zonelists[self.cpu_nodes[cpu]]
     }
 
     /// The watermarks of a zone, in frames.
     pub fn watermarks(&self, zone: ZoneIx) -> Watermarks {
-        self.zones[usize::from(zone.0)].watermarks
+        self.zones[zone].watermarks
     }
 
     /// Free frames of a zone, to compare with its watermarks.
     pub fn zone_free_frames(&self, zone: ZoneIx) -> u64 {
-        self.zones[usize::from(zone.0)].area.free_frames()
+        self.zones[zone].area.free_frames()
     }
 
     /// The current state of a zone.
     pub fn zone_status(&self, zone: ZoneIx) -> ZoneStatus {
-        let zone = &self.zones[usize::from(zone.0)];
+        let zone = &self.zones[zone];
         ZoneStatus {
             node: zone.node,
             kind: zone.kind,
@@ -219,14 +220,14 @@ impl PageAllocator {
 
     fn zone_mut(&mut self, pfn: Pfn) -> &mut Zone {
         let ix = self.zone_at(pfn);
-        &mut self.zones[usize::from(ix.0)]
+        &mut self.zones[ix]
     }
 
     /// The node whose zones a request tries first, and whether it tries only those.
     #[inline]
-    fn nodes_for(&self, request: &FrameRequest) -> (u32, bool) {
+    fn nodes_for(&self, request: &FrameRequest) -> (NodeId, bool) {
         let near = request.near.unwrap_or(Near { cpu: request.cpu, only: false });
-        (self.cpu_nodes[near.cpu as usize], near.only)
+        (self.cpu_nodes[near.cpu], near.only)
     }
 
     /// Takes a block from the first zone of the CPU's list that passes `mark` and has one (Linux
@@ -240,12 +241,12 @@ impl PageAllocator {
     ) -> Option<Pfn> {
         let contents = request.purpose.migrate_type();
         let (node, only) = self.nodes_for(request);
-        self.zonelists[node as usize].iter().find_map(|ix| {
-            let zone = &mut self.zones[usize::from(ix.0)];
+        self.zonelists[node].iter().find_map(|ix| {
+            let zone = &mut self.zones[*ix];
             if only && zone.node != node || !mark(zone) {
                 return None;
             }
-            zone.alloc(request.order, contents, request.cpu as usize, effects)
+            zone.alloc(request.order, contents, request.cpu, effects)
         })
     }
 
@@ -255,7 +256,7 @@ impl PageAllocator {
     fn alloc_from_reserves(&mut self, request: &FrameRequest, effects: &mut AllocEffects) -> Option<Pfn> {
         let (node, only) = self.nodes_for(request);
         let zones = || {
-            let all = self.zonelists[node as usize].iter().map(|ix| &self.zones[usize::from(ix.0)]);
+            let all = self.zonelists[node].iter().map(|ix| &self.zones[*ix]);
             all.filter(move |zone| !only || zone.node == node)
         };
         // Missing large blocks are fragmentation, not a shortage.
@@ -298,11 +299,11 @@ impl FrameAllocator for PageAllocator {
         zone.alloc_at(pfn, request.order, request.purpose.migrate_type(), mark, effects)
     }
 
-    fn find_run(&self, order: u32, frames: u64, cpu: u32, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
+    fn find_run(&self, order: u32, frames: u64, cpu: CpuId, looked: &mut Vec<Pfn>) -> Option<Range<Pfn>> {
         let frames_of = |run: &Range<Pfn>| run.end - run.start;
         let mut largest: Option<Range<Pfn>> = None;
         for ix in self.zonelist(cpu) {
-            let Some(run) = self.zones[usize::from(ix.0)].area.find_run(order, frames, looked) else { continue };
+            let Some(run) = self.zones[*ix].area.find_run(order, frames, looked) else { continue };
             if frames_of(&run) >= frames {
                 return Some(run);
             }
@@ -319,8 +320,8 @@ impl FrameAllocator for PageAllocator {
     }
 
     #[inline]
-    fn free(&mut self, pfn: Pfn, order: u32, cpu: u32, effects: &mut AllocEffects) {
-        self.zone_mut(pfn).free(pfn, order, cpu as usize, effects);
+    fn free(&mut self, pfn: Pfn, order: u32, cpu: CpuId, effects: &mut AllocEffects) {
+        self.zone_mut(pfn).free(pfn, order, cpu, effects);
     }
 
     fn split_used(&mut self, pfn: Pfn, order: u32, into: u32) {
@@ -349,13 +350,13 @@ impl FrameAllocator for PageAllocator {
         self.zones.iter().map(|z| z.per_cpu_frames).sum()
     }
 
-    fn set_cpu_nodes(&mut self, nodes: &[u32]) {
+    fn set_cpu_nodes(&mut self, nodes: &[NodeId]) {
         self.cpu_nodes[..nodes.len()].copy_from_slice(nodes);
     }
 
     fn drain_per_cpu(&mut self, effects: &mut AllocEffects) {
         for zone in &mut self.zones {
-            for cpu in 0..zone.pcps.len() {
+            for cpu in CpuId::all(zone.pcps.len()) {
                 if zone.pcps[cpu].count > 0 {
                     zone.drain(cpu, u32::MAX, effects);
                 }

@@ -7,6 +7,7 @@ use pagelab_trace::quantity::Bytes;
 
 use super::super::{FramePurpose, MigrateType};
 use super::*;
+use pagelab_base::ids::CpuId;
 use pagelab_base::rng::Rng;
 
 const PURPOSES: [FramePurpose; 5] = [
@@ -86,7 +87,7 @@ impl Machine {
             1..=4 => Urgency::Atomic,
             _ => Urgency::Ordinary,
         };
-        let cpu = self.rng.below(u64::from(self.cpus)) as u32;
+        let cpu = CpuId(self.rng.below(u64::from(self.cpus)) as u32);
         let request = FrameRequest { cpu, urgency, ..FrameRequest::new(order, purpose) };
         if order > self.allocator.max_order() {
             assert_eq!(self.allocator.alloc(request, &mut self.effects), None);
@@ -140,7 +141,7 @@ impl Machine {
     fn find_run(&mut self) {
         let order = self.allocator.max_order() / 2;
         let frames = 1 + self.rng.below(400);
-        let cpu = self.rng.below(u64::from(self.cpus)) as u32;
+        let cpu = CpuId(self.rng.below(u64::from(self.cpus)) as u32);
         let Some(run) = self.allocator.find_run(order, frames, cpu, &mut Vec::new()) else {
             let free = (order..=self.allocator.max_order()).map(|size| self.allocator.free_blocks(size));
             assert_eq!(free.sum::<u64>(), 0);
@@ -163,7 +164,7 @@ impl Machine {
             self.held.extend((1..1 << (order - into)).map(|n| (pfn + (n << into), into)));
             order = into;
         }
-        let cpu = self.rng.below(u64::from(self.cpus)) as u32;
+        let cpu = CpuId(self.rng.below(u64::from(self.cpus)) as u32);
         self.effects.clear();
         self.allocator.free(pfn, order, cpu, &mut self.effects);
         assert_eq!(self.effects.per_cpu_hits as usize + self.effects.zone_locks.len(), 1);
@@ -255,11 +256,11 @@ fn expect(allocator: &PageAllocator, request: &FrameRequest) -> Expected {
     let left = |ix: ZoneIx| status(ix).free_frames as i64 - (1 << request.order) - status(ix).lowmem_reserve as i64;
     let has = |ix: ZoneIx| {
         let orders = request.order..=allocator.max_order();
-        orders.into_iter().any(|order| allocator.zones[usize::from(ix.0)].area.free_blocks(order) > 0)
+        orders.into_iter().any(|order| allocator.zones[ix].area.free_blocks(order) > 0)
     };
     let contents: MigrateType = request.purpose.migrate_type();
     let listed = |ix: ZoneIx| {
-        let pcp = &allocator.zones[usize::from(ix.0)].pcps[request.cpu as usize];
+        let pcp = &allocator.zones[ix].pcps[request.cpu];
         request.order == 0 && !pcp.lists[contents as usize].is_empty()
     };
     let list = allocator.zonelist(request.cpu);

@@ -1,3 +1,4 @@
+use pagelab_base::ids::{CpuId, NodeId};
 use pagelab_trace::quantity::Bytes;
 
 use super::super::{FramePurpose, MigrateType};
@@ -25,11 +26,11 @@ fn take(allocator: &mut PageAllocator, order: u32, purpose: FramePurpose) -> (Pf
 
 fn give(allocator: &mut PageAllocator, pfn: Pfn, order: u32) -> AllocEffects {
     let mut effects = AllocEffects::default();
-    allocator.free(pfn, order, 0, &mut effects);
+    allocator.free(pfn, order, CpuId(0), &mut effects);
     effects
 }
 
-fn on_cpu(cpu: u32) -> FrameRequest {
+fn on_cpu(cpu: CpuId) -> FrameRequest {
     FrameRequest { cpu, ..FrameRequest::new(0, FramePurpose::UserData) }
 }
 
@@ -41,13 +42,13 @@ fn gib(gib: u64, distances: &[u32]) -> NodeConfig {
 fn reserves_and_batches_are_those_of_linux() {
     let mut config = PageAllocatorConfig::default();
     let allocator = PageAllocator::new(Pfn(0), 64 * GIB, 4, &config).unwrap();
-    let [dma32, normal] = [ZoneKind::Dma32, ZoneKind::Normal].map(|kind| allocator.zone_of(0, kind).unwrap());
+    let [dma32, normal] = [ZoneKind::Dma32, ZoneKind::Normal].map(|kind| allocator.zone_of(NodeId(0), kind).unwrap());
     // min_free_kbytes is sqrt(64 Mi * 16) = 32768: 8192 frames, a sixteenth of them DMA32's.
     assert_eq!(allocator.watermarks(dma32), Watermarks { min: 512, low: 512 + 1048, high: 512 + 2 * 1048 });
     assert_eq!(allocator.watermarks(normal), Watermarks { min: 7680, low: 7680 + 15728, high: 7680 + 2 * 15728 });
     assert_eq!(allocator.zone_status(dma32).lowmem_reserve, 60 * GIB / 256);
     assert_eq!(allocator.zone_status(normal).lowmem_reserve, 0);
-    let limits = |zone: ZoneIx| (allocator.zones[usize::from(zone.0)].batch, allocator.zones[usize::from(zone.0)].high);
+    let limits = |zone: ZoneIx| (allocator.zones[zone].batch, allocator.zones[zone].high);
     assert_eq!((limits(dma32), limits(normal)), ((63, 390), (63, 5852)));
 
     config.watermarks.scale_factor = 0;
@@ -69,18 +70,19 @@ fn zones_are_tried_from_near_to_far() {
     let allocator = PageAllocator::new(Pfn(0), 8 * GIB, 3, &config).unwrap();
     let zones: Vec<_> =
         allocator.zones().map(|z| (allocator.zone_status(z).node, allocator.zone_status(z).kind)).collect();
-    assert_eq!(zones, [(0, ZoneKind::Dma32), (0, ZoneKind::Normal), (1, ZoneKind::Normal), (2, ZoneKind::Normal)]);
-    assert_eq!(allocator.zonelist(0), [1, 0, 3, 2].map(ZoneIx));
-    assert_eq!(allocator.zonelist(1), [3, 1, 0, 2].map(ZoneIx), "equal distances: by number");
-    assert_eq!(allocator.zonelist(2), [2, 3, 1, 0].map(ZoneIx), "equal distances: the nodes that follow first");
+    let expected = [(0, ZoneKind::Dma32), (0, ZoneKind::Normal), (1, ZoneKind::Normal), (2, ZoneKind::Normal)];
+    assert_eq!(zones, expected.map(|(node, kind)| (NodeId(node), kind)));
+    assert_eq!(allocator.zonelist(CpuId(0)), [1, 0, 3, 2].map(ZoneIx));
+    assert_eq!(allocator.zonelist(CpuId(1)), [3, 1, 0, 2].map(ZoneIx), "equal distances: by number");
+    assert_eq!(allocator.zonelist(CpuId(2)), [2, 3, 1, 0].map(ZoneIx), "equal distances: the nodes that follow first");
     assert_eq!(allocator.zone_at(Pfn(4 * GIB - 1)), ZoneIx(0));
     assert_eq!(allocator.zone_at(Pfn(4 * GIB)), ZoneIx(1));
 
     config.cpu_nodes.clear();
     let spread = PageAllocator::new(Pfn(0), 8 * GIB, 6, &config).unwrap();
-    assert_eq!(spread.cpu_nodes, [0, 0, 1, 1, 2, 2]);
+    assert_eq!(spread.cpu_nodes, [0, 0, 1, 1, 2, 2].map(NodeId));
     let fewer = PageAllocator::new(Pfn(0), 8 * GIB, 2, &config).unwrap();
-    assert_eq!(fewer.cpu_nodes, [0, 1]);
+    assert_eq!(fewer.cpu_nodes, [0, 1].map(NodeId));
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn a_shortage_is_reported_and_ordinary_requests_keep_the_reserve() {
         let mut found = Vec::new();
         loop {
             effects.clear();
-            let request = FrameRequest { urgency, ..on_cpu(0) };
+            let request = FrameRequest { urgency, ..on_cpu(CpuId(0)) };
             let got = allocator.alloc(request, &mut effects);
             found.push(effects.shortage);
             if got.is_none() {
@@ -230,7 +232,7 @@ fn a_shortage_is_reported_and_ordinary_requests_keep_the_reserve() {
     // Fragmentation is not a shortage: 300 frames are free, no two of them adjacent.
     let mut effects = AllocEffects::default();
     for pfn in (0..600).step_by(2) {
-        allocator.free(Pfn(pfn), 0, 0, &mut effects);
+        allocator.free(Pfn(pfn), 0, CpuId(0), &mut effects);
     }
     effects.clear();
     assert_eq!(allocator.alloc(FrameRequest::new(1, FramePurpose::UserData), &mut effects), None);
@@ -248,7 +250,7 @@ fn other_nodes_serve_before_reserves_are_touched_and_dma32_is_kept() {
     let mut allocator = PageAllocator::new(Pfn(0), 6 * GIB, 2, &config).unwrap();
     let mut effects = AllocEffects::default();
     let mut zones = Vec::new();
-    while let Some(pfn) = allocator.alloc(on_cpu(0), &mut effects) {
+    while let Some(pfn) = allocator.alloc(on_cpu(CpuId(0)), &mut effects) {
         effects.descriptors.clear();
         let zone = allocator.zone_at(pfn);
         if zones.last() != Some(&zone) {

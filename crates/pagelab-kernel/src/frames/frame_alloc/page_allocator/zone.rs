@@ -7,10 +7,12 @@ use super::super::free_area::{FrameState, FreeArea, Index};
 use super::super::{AllocEffects, FrameAllocError, MigrateType, Urgency};
 use super::config::{PageAllocatorConfig, WatermarkConfig, error};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
+use pagelab_base::ids::{CpuId, NodeId};
 
-/// Number of a zone of a [`super::PageAllocator`], over all nodes in address order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ZoneIx(pub u16);
+pagelab_base::id! {
+    /// Number of a zone of a [`super::PageAllocator`], over all nodes in address order.
+    ZoneIx(u16)
+}
 
 /// Part of a node's memory that a zone covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +60,7 @@ pub(super) struct Pcp {
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
     pub(super) ix: ZoneIx,
-    pub(super) node: u32,
+    pub(super) node: NodeId,
     pub(super) kind: ZoneKind,
     pub(super) area: FreeArea,
     /// [`PAGEBLOCK_ORDER`], or the largest order if that is less.
@@ -79,7 +81,7 @@ pub(super) struct Zone {
 impl Zone {
     pub(super) fn new(
         ix: ZoneIx,
-        (node, kind): (u32, ZoneKind),
+        (node, kind): (NodeId, ZoneKind),
         frames: Range<u64>,
         cpus: usize,
         max_order: u32,
@@ -168,7 +170,7 @@ impl Zone {
         &mut self,
         order: u32,
         contents: MigrateType,
-        cpu: usize,
+        cpu: CpuId,
         effects: &mut AllocEffects,
     ) -> Option<Pfn> {
         let index = if order == 0 {
@@ -217,7 +219,7 @@ impl Zone {
 
     /// Frees a block in use.
     #[inline]
-    pub(super) fn free(&mut self, pfn: Pfn, order: u32, cpu: usize, effects: &mut AllocEffects) {
+    pub(super) fn free(&mut self, pfn: Pfn, order: u32, cpu: CpuId, effects: &mut AllocEffects) {
         let index = self.area.used_index(pfn, order);
         let list = self.pageblock(index);
         self.used_frames -= 1 << order;
@@ -243,7 +245,7 @@ impl Zone {
 
     /// Linux `rmqueue_bulk`: takes up to a batch under one lock, in the order in which the zone hands them out.
     #[cold]
-    fn refill(&mut self, cpu: usize, contents: MigrateType, effects: &mut AllocEffects) -> Option<()> {
+    fn refill(&mut self, cpu: CpuId, contents: MigrateType, effects: &mut AllocEffects) -> Option<()> {
         effects.zone_locks.push(self.ix);
         for _ in 0..self.batch {
             let Some(index) = self.rmqueue(0, contents, effects) else { break };
@@ -257,7 +259,7 @@ impl Zone {
 
     /// Linux 6.1 `free_pcppages_bulk`: frees the coldest frames, from the lists in turn, under one lock.
     #[cold]
-    pub(super) fn drain(&mut self, cpu: usize, frames: u32, effects: &mut AllocEffects) {
+    pub(super) fn drain(&mut self, cpu: CpuId, frames: u32, effects: &mut AllocEffects) {
         effects.zone_locks.push(self.ix);
         for _ in 0..frames.min(self.pcps[cpu].count) {
             let pcp = &mut self.pcps[cpu];
