@@ -105,6 +105,26 @@ fn shared_memory_without_a_file_is_shared_after_a_fork() {
     assert_eq!((slots(&stats), stats.values["fault.minor.count"]), (PAGES, PAGES));
 }
 
+/// Two processes on two CPUs fault on the same holes at the same time. The second one finds the page of the first.
+#[test]
+fn faults_of_two_processes_on_one_page_map_one_frame() {
+    let mut script = ScriptWriter::new();
+    let flags = MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS);
+    let (addr, len, prot) = (segment(0), PAGES * PAGE, Protection::READ_WRITE);
+    script.event(0, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+    let threads = processes(&mut script, 2);
+    for n in 0..PAGES {
+        threads.iter().for_each(|&thread| script.store(thread, addr + n * PAGE));
+    }
+    let set = [SHARED, "engine.sync_quantum_cycles=0"];
+    let (simulation, stats) = run(&config(SYSTEM, &set), script.finish(), &[0, 2]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
+    assert_eq!((slots(&stats), shared(&stats)), (PAGES, (2, 0, PAGES)));
+    let faults = stats.values["fault.minor.count"];
+    assert!((PAGES + 1..=2 * PAGES).contains(&faults), "{faults}");
+}
+
 /// Slots, segments that left, and faults of the second of two processes after a call of it, when it stores to all pages
 /// that it still maps.
 fn after(calls: &[EventKind], still: u64) -> (u64, u64, u64) {
