@@ -64,9 +64,9 @@ static void chase(volatile char *at, size_t bytes, long accesses) {
 int main(int argc, char **argv) {
     if (!strcmp(argv[1], "chase") || !strcmp(argv[1], "advised")) {
         int advise = argv[1][0] == 'a';
-        volatile char *first = map(32, advise), *second = map(32, advise);
-        chase(first, 32 << 20, 180000);
-        chase(second, 32 << 20, 20000);
+        volatile char *first = map(16, advise), *second = map(16, advise);
+        chase(first, 16 << 20, 90000);
+        chase(second, 16 << 20, 10000);
     } else if (!strcmp(argv[1], "sparse")) {
         volatile char *at = map(64, 0);
         for (long round = 0; round < 200; round++)

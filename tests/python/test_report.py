@@ -8,12 +8,14 @@ import re
 import shlex
 import shutil
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from altair.utils.schemapi import SchemaValidationError
 from call_stack_documents import recursive_sort, results_with
 from conftest import ROOT, Pagelab, assert_fails
 from rich.console import Console
@@ -72,6 +74,16 @@ class _Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == "script" and self._kind == "application/json":
             self.specs.append(json.loads(self._data))
+
+
+def test_charts_follow_the_schema(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chart that does not is an error where charts are checked, as they are here."""
+    monkeypatch.setattr(charts, "without_checks", nullcontext)
+    assert render([results])
+    monkeypatch.setattr(charts, "_BAR", "wide")
+    with pytest.raises(SchemaValidationError, match="wide"):
+        render([results])
+    monkeypatch.undo()
 
 
 def test_it_needs_nothing_beside_it(results: Results) -> None:

@@ -1,9 +1,11 @@
 """The page's charts, as Vega-Lite specifications that take their text's colour from the page."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from pagelab.report.figures import (
     STAGES,
@@ -59,6 +61,11 @@ _BAR = 22
 """Height of a bar, in pixels"""
 _GROUND = "var(--ground)"
 """The page's own, which separates pieces in its light and its dark scheme"""
+
+
+def without_checks() -> AbstractContextManager[None]:
+    """Charts that are made in this context are not checked against Vega-Lite's schema."""
+    return debug_mode(False)
 
 
 def _values(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
