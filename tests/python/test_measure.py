@@ -344,7 +344,7 @@ def test_the_program_ends_with_the_command(tmp_path: Path) -> None:
 def test_a_recording_that_is_interrupted_leaves_no_part(tmp_path: Path, chase: Path) -> None:
     asked = ("-l", "4k", "-l", "thp", "-n", "1", "--replay", "--traces", "kept")
     # The chase is long enough to be found recording.
-    command = [*COMMAND, "measure", *asked, "--", str(chase), "16", "20000000"]
+    command = [*COMMAND, "measure", *asked, "--", str(chase), "16", "5000000"]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert running.stderr
     while "recording, which takes" not in running.stderr.readline():
