@@ -58,8 +58,12 @@ static void extend(void)
    if (limit.rlim_cur == NO_LIMIT || warned)
       return;
    warned = True;
-   VG_(umsg)("pagelab note: its limit of CPU time (ulimit -t) of %lu s was one of %lu s, as Valgrind takes longer\n",
-             limit.rlim_cur, asked.rlim_cur);
+   if (asked.rlim_cur == limit.rlim_cur)
+      VG_(umsg)("pagelab note: its limit of CPU time (ulimit -t) of %lu s holds for Valgrind, which takes longer: only "
+                "root may raise it\n", limit.rlim_cur);
+   else
+      VG_(umsg)("pagelab note: its limit of CPU time (ulimit -t) of %lu s was one of %lu s, as Valgrind takes longer\n",
+                limit.rlim_cur, asked.rlim_cur);
 }
 
 void pl_cpu_time_begin(const HChar* text)

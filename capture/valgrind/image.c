@@ -43,8 +43,8 @@
 #define PATH_MAX 4096
 #define ERROR_NAME_TOO_LONG 36
 /* Where a program's descriptors begin, and how many of the first image are looked at for Valgrind's log. */
-#define FIRST_FREE_FD 3
-#define OPEN_FDS 256
+#define FIRST_FREE_FD 0
+#define OPEN_FDS 259
 /* A stack that may grow without end may grow so far. */
 #define LARGEST_STACK (16UL << 30)
 /* What Valgrind itself allows a stack at most. */
@@ -65,11 +65,6 @@ static HChar tool_path[40];
 /* Valgrind's launcher, and the folder of Valgrind's own files. */
 static HChar* launcher = NULL;
 static const HChar* folder = NULL;
-
-const HChar* pl_image_interpreter(void)
-{
-   return interpreter;
-}
 
 static Bool same_file(const struct vg_stat* a, const struct vg_stat* b)
 {

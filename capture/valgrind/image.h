@@ -27,9 +27,6 @@ extern void pl_image_begins(void);
 /* The file of this image's program, as it was executed. */
 extern const HChar* pl_image_path(void);
 
-/* Of a script, the program that runs it; else NULL. */
-extern const HChar* pl_image_interpreter(void);
-
 /* Whether the process runs under this tool. */
 extern Bool pl_image_is_recorded(Int pid);
 

@@ -23,7 +23,6 @@
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
-#include "image.h"
 #include "stream.h"
 #include "text_busy.h"
 
@@ -72,18 +71,10 @@ static Bool lock(Int file, Int command, Lock* asked)
 void pl_text_busy_begins(void)
 {
    Lock running = {F_RDLCK, VKI_SEEK_SET, PLACE, 1, 0};
-   const HChar* interpreter = pl_image_interpreter();
-   SysRes file;
 
-   if (interpreter == NULL) {
-      if (VG_(cl_exec_fd) >= 0)
-         lock(VG_(cl_exec_fd), F_OFD_SETLK, &running);
-      return;
-   }
-   /* The program is the one that runs the script; it stays open. */
-   file = VG_(open)(interpreter, VKI_O_RDONLY | O_CLOEXEC, 0);
-   if (!sr_isError(file))
-      lock(VG_(safe_fd)((Int)sr_Res(file)), F_OFD_SETLK, &running);
+   /* Of a script, that of the program that runs it. */
+   if (VG_(cl_exec_fd) >= 0)
+      lock(VG_(cl_exec_fd), F_OFD_SETLK, &running);
 }
 
 static Bool lease_is_refused(Int file)

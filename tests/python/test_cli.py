@@ -188,7 +188,7 @@ def test_a_standard_output_that_is_closed_is_no_error(arguments: list[str], tmp_
 
 
 def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
-    """A program that is recorded writes to standard output: not into the first file that was opened."""
+    """A program that is recorded has no standard output, as natively: not the first file that was opened."""
     command = [
         "bash",
         "-c",
@@ -203,7 +203,7 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
         "text",
     ]
     process = subprocess.run(command, cwd=tmp_path, check=False)
-    assert process.returncode == 0
+    assert process.returncode == 1
     assert not [file for file in (tmp_path / "a.trace").iterdir() if b"text\n" in file.read_bytes()]
     assert subprocess.run([*COMMAND, "trace", "info", "a.trace"], cwd=tmp_path, check=False).returncode == 0
 

@@ -139,7 +139,7 @@ static int start(const char *name) {
     int begun[2], child;
     char byte;
     pipe2(begun, O_CLOEXEC);
-    if (!(child = fork())) { dup2(begun[1], 1); execl(name, name, "-c", "echo; sleep 60", NULL); _exit(9); }
+    if (!(child = fork())) { dup2(begun[1], 1); execl(name, name, "-c", "echo; read line < fifo", NULL); _exit(9); }
     read(begun[0], &byte, 1);
     return child;
 }
@@ -152,6 +152,7 @@ static void run(int folder, int closing) {
     OPEN(open("x", O_TRUNC)); OPEN(open("x", O_RDONLY)); OPEN(open(self, O_WRONLY | O_CREAT | O_EXCL, 0700));
     OPEN(syscall(437 /* openat2 */, AT_FDCWD, "x", &how, sizeof how)); OPEN(open("script", O_WRONLY));
     system("cp /bin/sh copy; cp /bin/sh other");
+    mkfifo("fifo", 0600);
     int written = open("copy", O_WRONLY);
     write_file("busy", "#!./copy\n", 0700);
     TRY(execl("./copy", "copy", "-c", "exit 7", NULL)); TRY(execl("./busy", "busy", NULL));
@@ -163,7 +164,6 @@ static void run(int folder, int closing) {
     end(child);
     OPEN(open("copy", O_WRONLY));
     write_file("busy", "#!./other\necho\nread line < fifo\n", 0700);
-    mkfifo("fifo", 0600);
     child = start("./busy");
     OPEN(open("other", O_WRONLY)); OPEN(open("busy", O_WRONLY));
     end(child);

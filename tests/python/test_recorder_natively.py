@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import struct
 import subprocess
 from pathlib import Path
@@ -297,6 +298,41 @@ def test_the_program_ignores_what_the_recorder_was_told_to_ignore(tmp_path: Path
         check=False,
     )
     assert (recorded.returncode, recorded.stdout) == (0, "survived\n"), recorded.stderr
+
+
+INHERITS = r"""
+/* Which standard streams there are, signal 40's mask, and the variables. */
+extern char **environ;
+int main(void) {
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    int flags[3];
+    for (int i = 0; i < 3; i++) flags[i] = fcntl(i, F_GETFD);
+    FILE *out = fopen("out", "a");
+    fprintf(out, "%d%d%d %d", flags[0], flags[1], flags[2], sigismember(&blocked, SIGUSR1));
+    for (char **variable = environ; *variable; variable++) fprintf(out, " %s", *variable);
+    fprintf(out, "\n");
+}
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--single-step"]])
+def test_the_program_inherits_what_the_recorder_was_started_with(tmp_path: Path, options: list[str]) -> None:
+    """Without PATH Valgrind is still found."""
+    program = compiled(tmp_path, INHERITS)
+    recorder = (*COMMAND, "record", *options, "-q", "-o", "t.trace", "--")
+    for words in ((), recorder):
+        subprocess.run(
+            ["sh", "-c", 'exec "$@" <&- >&-', "sh", *words, program],
+            cwd=tmp_path,
+            env={"VARIABLE": "1"},
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]),
+            timeout=60,
+            check=True,
+        )
+    native, recorded = ((*line.split()[:2], set(line.split()[2:])) for line in (tmp_path / "out").open())
+    assert recorded == native
+    assert native[:2] == ("-1-10", "1")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file capabilities")

@@ -184,9 +184,6 @@ pub fn fork_to_execute(
         if pid != 0 {
             return check(c_long::from(pid)).map(|pid| pid as pid_t);
         }
-        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigemptyset(none.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
         // Python ignores these signals, and executed programs inherit that.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::signal(libc::SIGXFSZ, libc::SIG_DFL);

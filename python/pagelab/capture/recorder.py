@@ -11,6 +11,7 @@ from typing import Any
 
 from pagelab import _engine
 from pagelab.capture.stretches import Stretches, StretchTotals
+from pagelab.inherited import leave_to_programs
 from pagelab.output import cache_folder
 from pagelab.quantities import Count, count
 
@@ -133,6 +134,7 @@ def record(
     if single_step:
         check_single_step(max_threads=max_threads, call_stacks=call_stacks)
     tool = None if single_step else prepare()
+    leave_to_programs()
     before = _cpu_seconds()
     answer = _engine.record_json(
         program,

@@ -9,6 +9,7 @@ from typing import Unpack
 from pagelab import _engine
 from pagelab.capture.recorder import Program, facts, prepare, words
 from pagelab.capture.stretches import Stretches
+from pagelab.inherited import leave_to_programs
 from pagelab.quantities import count
 from pagelab.replay.simulation import Progress, Settings, Source, System, request
 from pagelab.results.results import Results
@@ -59,8 +60,10 @@ def run_live(
     spread = count("cpus", cpus, least=1) or 1
     program_words = words(command, "run_live")
     wanted = stretches.to_json() if stretches else None
+    tool = prepare()
+    leave_to_programs()
     results, program = _engine.run_live_json(
-        json.dumps(asked), program_words, prepare(), spread, max_threads, progress, wanted, follow
+        json.dumps(asked), program_words, tool, spread, max_threads, progress, wanted, follow
     )
     # Results are UTF-8; an argument may be any bytes.
     shown = [os.fsencode(word).decode("utf-8", "backslashreplace") for word in program_words]

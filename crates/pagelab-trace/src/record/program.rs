@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use object::read::elf::FileHeader;
 use object::{FileKind, elf};
@@ -13,6 +14,8 @@ use crate::TraceError;
 
 const EXECUTE_BITS: u32 = 0o111;
 const SET_ID_BITS: u32 = 0o6000;
+/// As of `execvp` without `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Maximum depth of interpreters of interpreters; Linux allows four.
 const INTERPRETER_DEPTH: u32 = 4;
 
@@ -26,7 +29,24 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, TraceError> {
         let path = PathBuf::from(name);
         return if path.exists() { Ok(path) } else { Err(TraceError::usage(format!("{shown}: no such program"))) };
     }
-    which::which(name).map_err(|_| TraceError::usage(format!("{shown}: no such program in PATH")))
+    in_path(name).ok_or_else(|| TraceError::usage(format!("{shown}: no such program in PATH")))
+}
+
+/// The first match in `PATH`, or where the C library looks without one.
+pub(super) fn in_path(name: &OsStr) -> Option<PathBuf> {
+    match std::env::var_os("PATH") {
+        Some(_) => which::which(name).ok(),
+        None => which::which_in(name, Some(DEFAULT_PATH), "/").ok(),
+    }
+}
+
+/// gcc, which looks for its own programs in `PATH`.
+pub(super) fn compiler() -> Command {
+    let mut gcc = Command::new("gcc");
+    if std::env::var_os("PATH").is_none() {
+        gcc.env("PATH", DEFAULT_PATH);
+    }
+    gcc
 }
 
 /// Refuses programs that cannot be recorded, with the reason. Valgrind cannot run those with additional rights.

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::valgrind_limits;
+use super::{program, valgrind_limits};
 use crate::TraceError;
 
 /// Name of the tool, as in `--tool=`.
@@ -61,7 +61,7 @@ impl Valgrind {
             return Err(TraceError::usage("recording needs x86-64 Linux; traces can be replayed anywhere"));
         }
         let missing = || TraceError::usage(format!("valgrind is missing; {INSTALL_HINT}"));
-        let script = which::which("valgrind").map_err(|_| missing())?;
+        let script = program::in_path("valgrind".as_ref()).ok_or_else(missing)?;
         let launcher = Some(script.with_file_name("valgrind.bin")).filter(|file| file.exists()).unwrap_or(script);
         let output = Command::new(&launcher).arg("--version").output().map_err(|e| TraceError::io(&launcher, e))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -192,7 +192,7 @@ fn compile(
 ) -> Result<(), TraceError> {
     let scratch = tempfile::tempdir().map_err(|e| TraceError::io(std::env::temp_dir(), e))?;
     let raised = valgrind_limits::raise(&files.core, scratch.path())?;
-    let mut gcc = Command::new("gcc");
+    let mut gcc = program::compiler();
     gcc.args(COMPILE).args(LINK).arg(format!("@{}", source_dir.join(REPLACED_FUNCTIONS).display()));
     gcc.arg("-I").arg(&files.include).arg("-I").arg(files.include.join("vki")).arg("-o").arg(tool);
     gcc.args(sources.iter().map(|(name, _)| source_dir.join(name)).filter(|f| f.extension().is_some_and(|e| e == "c")));

@@ -1,0 +1,43 @@
+"""What the command was started with, and what of it a recorded program inherits."""
+
+import os
+import sys
+from pathlib import Path
+
+_STANDARD_STREAMS = range(3)
+
+_opened: list[int] = []
+
+
+def open_missing_streams() -> None:
+    """Opens /dev/null for closed standard streams: the next opened file would take the number of one and its output."""
+    for descriptor in _STANDARD_STREAMS:
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+            _opened.append(opened)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 # the descriptor stays open
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def leave_to_programs() -> None:
+    """Lets programs that are started from now on inherit what this process inherited.
+
+    Closed standard streams are closed, and the variable is missing that Python sets in the locale "C" (PEP 538).
+    """
+    for descriptor in _opened:
+        os.set_inheritable(descriptor, False)
+    if "LC_CTYPE" in os.environ and not _was_set(b"LC_CTYPE="):
+        del os.environ["LC_CTYPE"]
+
+
+def _was_set(beginning: bytes) -> bool:
+    """Whether the variable was set as this process started."""
+    try:
+        first = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return True
+    return any(variable.startswith(beginning) for variable in first.split(b"\0"))
