@@ -5,6 +5,9 @@
 
 use crate::machine::activity::Activity;
 use crate::machine::agenda::AgendaEntry;
+use crate::machine::cpu::Cpu;
+use crate::machine::kernels::Kernels;
+use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::Simulation;
 use crate::machine::task::TaskSlot;
 use pagelab_base::cycles::Cycles;
@@ -12,6 +15,34 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::effects::Effects;
+
+impl Scheduler {
+    /// Puts the next step of a kernel thread on the CPU's stack, if the thread is awake.
+    pub(crate) fn begin_thread(&mut self, kernels: &mut Kernels, cpu: CpuId, place: usize) {
+        let this_cpu = &mut self.cpus[cpu];
+        let thread = this_cpu.threads[place].thread;
+        if !this_cpu.task.stack.is_empty() {
+            return;
+        }
+        let (before, next) = kernels.threads.begin(thread, this_cpu.clock.now());
+        before.into_iter().for_each(|at| self.agenda.remove(at, AgendaEntry::Alarm { thread }));
+        if let Some(next) = next {
+            self.enter(next, AgendaEntry::Alarm { thread });
+        }
+        self.cpus[cpu].begin(Activity::Kernel { thread, layer: kernels.threads.get(thread).layer() });
+    }
+}
+
+impl Cpu {
+    /// Begins a scan of page tables for leftovers of ended processes, if one is due.
+    pub(crate) fn begin_exit_scan(&mut self, kernels: &mut Kernels) -> bool {
+        let scan = if kernels.exit_scan_due { kernels.os.take_exit_scan() } else { None };
+        kernels.exit_scan_due &= scan.is_some();
+        let due = scan.is_some();
+        scan.into_iter().for_each(|scan| self.begin(Activity::ExitScan(scan)));
+        due
+    }
+}
 
 impl Simulation {
     /// Notifies the CPUs of kernel threads that were woken by an action of the CPU `by`.
@@ -35,7 +66,7 @@ impl Simulation {
         let cpu = self.kernels.thread_cpus[thread];
         if self.scheduler.make_ready(cpu, Class::Idle, time, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].discard_idle();
-            self.exit_idle(cpu);
+            self.scheduler.cpus[cpu].exit_idle(&mut self.hw, &mut self.kernels);
         }
     }
 
@@ -51,29 +82,5 @@ impl Simulation {
         let next = this_cpu.awake_thread(&self.kernels.threads).or(back);
         next.map_or(Ok(()), |slot| self.switch_task(cpu, slot))?;
         Ok(next.is_some())
-    }
-
-    /// Puts the next step of a kernel thread on the CPU's stack, if the thread is awake.
-    pub(crate) fn begin_thread(&mut self, cpu: CpuId, place: usize) {
-        let this_cpu = &mut self.scheduler.cpus[cpu];
-        let thread = this_cpu.threads[place].thread;
-        if !this_cpu.task.stack.is_empty() {
-            return;
-        }
-        let (before, next) = self.kernels.threads.begin(thread, this_cpu.clock.now());
-        before.into_iter().for_each(|at| self.scheduler.agenda.remove(at, AgendaEntry::Alarm { thread }));
-        if let Some(next) = next {
-            self.scheduler.enter(next, AgendaEntry::Alarm { thread });
-        }
-        self.scheduler.cpus[cpu].begin(Activity::Kernel { thread, layer: self.kernels.threads.get(thread).layer() });
-    }
-
-    /// Begins a scan of page tables for leftovers of ended processes, if one is due.
-    pub(crate) fn begin_exit_scan(&mut self, cpu: CpuId) -> bool {
-        let scan = if self.kernels.exit_scan_due { self.kernels.os.take_exit_scan() } else { None };
-        self.kernels.exit_scan_due &= scan.is_some();
-        let due = scan.is_some();
-        scan.into_iter().for_each(|scan| self.scheduler.cpus[cpu].begin(Activity::ExitScan(scan)));
-        due
     }
 }

@@ -37,14 +37,7 @@ impl Simulation {
             let this_cpu = &mut self.scheduler.cpus[cpu];
             this_cpu.discard_idle();
             this_cpu.owner = Some(input);
-            self.exit_idle(cpu);
-        }
-    }
-
-    /// Notes that a lane has ended.
-    pub(crate) fn lane_ended(&mut self, input: usize) {
-        if self.scheduler.has_ended(input, &self.programs.inputs[input].cpus) {
-            self.programs.load.ended.push(input);
+            self.scheduler.cpus[cpu].exit_idle(&mut self.hw, &mut self.kernels);
         }
     }
 

@@ -4,6 +4,7 @@ mod accounts;
 mod address_bits;
 mod events;
 mod kthreads;
+mod lanes;
 mod load;
 mod recorded;
 mod shootdown;

@@ -18,7 +18,7 @@ use pagelab_translate::walker::TranslationRequest;
 impl Simulation {
     /// Simulates the processor's part of a recorded fault, see the module's text.
     pub(crate) fn simulate_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
-        self.load_space(cpu, space);
+        self.scheduler.cpus[cpu].load_space(&mut self.hw, &mut self.kernels, space);
         let core = self.scheduler.cpus[cpu].core;
         let wanted = TranslationRequest { cpu, core, space, va, intent, origin: Origin::Program };
         let before = self.hw.units[core].tlb;

@@ -17,73 +17,94 @@
 //! leave all TLBs at once and for free, because tags are reused; its PCIDs stay occupied until their turn comes.
 
 use crate::machine::cpu::{Cpu, Filter};
-use crate::machine::kernels::ShootdownCosts;
+use crate::machine::kernels::{Kernels, ShootdownCosts};
 use crate::machine::pcids::{PcidState, Presence};
+use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::Simulation;
-use pagelab_base::addr::VirtAddr;
-use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, CpuId, SpaceId};
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::config::IdleTlb;
 use pagelab_kernel::invalidation::Invalidation;
-use pagelab_kernel::vma::VaRange;
+use pagelab_translate::hardware::Hardware;
 
-impl Simulation {
-    /// Loads an address space on a CPU.
-    pub(crate) fn load_space(&mut self, cpu: CpuId, space: SpaceId) {
-        let asid = self.kernels.os.asid(space);
-        let this_cpu = &mut self.scheduler.cpus[cpu];
-        if this_cpu.space != Some(space) {
-            let held = this_cpu.pcids.load(space, self.kernels.generations.generation(asid));
+impl Cpu {
+    /// Loads an address space.
+    pub(crate) fn load_space(&mut self, hw: &mut Hardware, kernels: &mut Kernels, space: SpaceId) {
+        let asid = kernels.os.asid(space);
+        if self.space != Some(space) {
+            let held = self.pcids.load(space, kernels.generations.generation(asid));
             if let PcidState::Nothing { before } = held {
-                self.kernels.shootdowns.pcid_flushes += 1;
+                kernels.shootdowns.pcid_flushes += 1;
                 // Another hardware thread of the core may have filled some in, under a PCID of its own.
                 for gone in before.into_iter().chain([space]) {
-                    self.hw.flush_own(self.scheduler.cpus[cpu].core, gone.layer, self.kernels.os.asid(gone));
+                    hw.flush_own(self.core, gone.layer, kernels.os.asid(gone));
                 }
             }
-            self.after_load(cpu, space, held);
-            if self.kernels.os.layers[space.layer].paging.shadowed {
-                self.hw.shadow.switches += 1;
-                self.exit_shadowed(cpu, 1);
+            self.after_load(hw, kernels, space, held);
+            if kernels.os.layers[space.layer].paging.shadowed {
+                hw.shadow.switches += 1;
+                self.exit_shadowed(hw, 1);
             }
         }
-        self.scheduler.cpus[cpu].set_space(Some((space, asid)));
+        self.set_space(Some((space, asid)));
     }
 
     /// Charges exits of a guest with shadow page tables to its hypervisor, other than those for walks.
-    fn exit_shadowed(&mut self, cpu: CpuId, exits: u64) {
-        let cycles = exits * self.hw.vm_exit_cycles;
-        self.hw.shadow.cycles += cycles;
-        self.scheduler.cpus[cpu].clock.spend(Class::Kernel, cycles);
+    fn exit_shadowed(&mut self, hw: &mut Hardware, exits: u64) {
+        let cycles = exits * hw.vm_exit_cycles;
+        hw.shadow.cycles += cycles;
+        self.clock.spend(Class::Kernel, cycles);
     }
 
-    /// Takes a CPU out of idle.
-    pub(crate) fn exit_idle(&mut self, cpu: CpuId) {
-        let this_cpu = &mut self.scheduler.cpus[cpu];
-        this_cpu.presence = Presence::Running;
-        if let Some(space) = this_cpu.space {
-            let held = this_cpu.pcids.load(space, self.kernels.generations.generation(this_cpu.asid));
-            self.after_load(cpu, space, held);
+    /// Takes it out of idle.
+    pub(crate) fn exit_idle(&mut self, hw: &mut Hardware, kernels: &mut Kernels) {
+        self.presence = Presence::Running;
+        if let Some(space) = self.space {
+            let held = self.pcids.load(space, kernels.generations.generation(self.asid));
+            self.after_load(hw, kernels, space, held);
         }
     }
 
-    fn after_load(&mut self, cpu: CpuId, space: SpaceId, held: PcidState) {
+    fn after_load(&mut self, hw: &mut Hardware, kernels: &mut Kernels, space: SpaceId, held: PcidState) {
         if held == PcidState::Behind {
-            self.kernels.shootdowns.generation_flushes += 1;
-            self.hw.flush_space(self.scheduler.cpus[cpu].core, space.layer, self.kernels.os.asid(space));
+            kernels.shootdowns.generation_flushes += 1;
+            hw.flush_space(self.core, space.layer, kernels.os.asid(space));
         }
         if held != PcidState::Current {
-            self.scheduler.cpus[cpu].filter = Filter::EMPTY;
-            self.scheduler.cpus[cpu].clock.spend(Class::Kernel, self.kernels.os.costs.flush_space_cycles.into());
+            self.filter = Filter::EMPTY;
+            self.clock.spend(Class::Kernel, kernels.os.costs.flush_space_cycles.into());
         }
     }
 
-    /// Makes a CPU idle.
-    pub(crate) fn enter_idle(&mut self, cpu: CpuId) {
-        let leaves = self.kernels.os.costs.idle_tlb == IdleTlb::Leave;
-        self.scheduler.cpus[cpu].presence = if leaves { Presence::Away } else { Presence::Lazy };
+    /// Makes it idle.
+    pub(crate) fn enter_idle(&mut self, kernels: &Kernels) {
+        let leaves = kernels.os.costs.idle_tlb == IdleTlb::Leave;
+        self.presence = if leaves { Presence::Away } else { Presence::Lazy };
     }
+}
 
+impl Scheduler {
+    /// Interrupts all other CPUs that are at work to have a register of each written (Linux `schedule_on_each_cpu`),
+    /// and waits for them.
+    #[cold]
+    pub(crate) fn interrupt_others(&mut self, kernels: &Kernels, by: CpuId) {
+        let costs = &kernels.os.costs;
+        let (interrupt, wait) = (costs.fault.entry.cost() + costs.fault.exit.cost(), costs.shootdown_ipi_cycles);
+        let mut interrupted = false;
+        for (index, cpu) in self.cpus.iter_mut().enumerate() {
+            // An idle CPU writes it when it resumes.
+            if index != by.index() && cpu.presence == Presence::Running {
+                cpu.clock.execute(Class::Stolen, interrupt);
+                interrupted = true;
+            }
+        }
+        if interrupted {
+            self.cpus[by].clock.spend(Class::Kernel, wait.into());
+        }
+    }
+}
+
+impl Simulation {
     /// TLB shootdown: drops translations on the CPUs that run the space, and charges the CPU `by` and those that it
     /// interrupts. `freed_tables` if page-table pages were freed: idle CPUs might still read their entries.
     pub fn invalidate(&mut self, by: CpuId, space: SpaceId, what: &Invalidation, freed_tables: bool) {
@@ -96,13 +117,13 @@ impl Simulation {
             what.ranges.iter().for_each(|range| layer.mechanisms.shadows.drop_range(space.index, *range));
             let exits = if what.full { 1 } else { what.pages };
             self.hw.shadow.invalidations += exits;
-            self.exit_shadowed(by, exits);
+            self.scheduler.cpus[by].exit_shadowed(&mut self.hw, exits);
         }
         let ShootdownCosts { local, interrupt, wait } = self.kernels.shootdown_costs(what);
         let lazy = self.kernels.os.costs.idle_tlb == IdleTlb::Lazy && !freed_tables;
         let guests = self.kernels.guests_in(space);
         if !guests.is_empty() {
-            self.drop_guests(space, &guests);
+            self.kernels.drop_guests(&mut self.hw, space, &guests);
         }
         let asid = self.kernels.os.asid(space);
         let generation = self.kernels.generations.advance(asid);
@@ -136,48 +157,6 @@ impl Simulation {
             self.scheduler.cpus[by].clock.spend(Class::Kernel, wait);
         }
         self.kernels.shootdowns.interrupts += interrupted;
-    }
-
-    /// Interrupts all other CPUs that are at work to have a register of each written (Linux `schedule_on_each_cpu`),
-    /// and waits for them.
-    #[cold]
-    pub(crate) fn interrupt_others(&mut self, by: CpuId) {
-        let costs = &self.kernels.os.costs;
-        let (interrupt, wait) = (costs.fault.entry.cost() + costs.fault.exit.cost(), costs.shootdown_ipi_cycles);
-        let mut interrupted = false;
-        for (index, cpu) in self.scheduler.cpus.iter_mut().enumerate() {
-            // An idle CPU writes it when it resumes.
-            if index != by.index() && cpu.presence == Presence::Running {
-                cpu.clock.execute(Class::Stolen, interrupt);
-                interrupted = true;
-            }
-        }
-        if interrupted {
-            self.scheduler.cpus[by].clock.spend(Class::Kernel, wait.into());
-        }
-    }
-
-    /// Drops, on every core, all translations that depend on a hypervisor's mapping of its guests' memory. Translations
-    /// of guests lead to machine memory, so those that passed through the changed pages cannot be identified. This also
-    /// holds for the entries of their shadow tables.
-    fn drop_guests(&mut self, host: SpaceId, guests: &[LayerId]) {
-        for &guest in guests {
-            let layer = &mut self.kernels.os.layers[guest];
-            if layer.paging.shadowed {
-                for space in layer.spaces.numbers() {
-                    let end = VirtAddr(1 << layer.spaces[space].table.va_bits());
-                    layer.mechanisms.shadows.drop_range(space, VaRange { start: VirtAddr(0), end });
-                }
-            }
-        }
-        for core in CoreId::all(self.hw.units.len()) {
-            self.hw.flush_space(core, host.layer, self.kernels.os.asid(host));
-            for &guest in guests {
-                for space in &self.kernels.os.layers[guest].spaces {
-                    self.hw.flush_space(core, guest, space.asid);
-                }
-            }
-        }
     }
 
     /// Removes a space that has ended from all CPUs and their translations.

@@ -14,11 +14,9 @@
 //! task that wakes up always preempts, and a task that has run long is not put back. Switches to and from kernel
 //! threads are free.
 
-use crate::machine::activity::Activity;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
-use crate::machine::task::{NextItem, StackEntry, TaskSlot};
-use crate::programs::input::Dispatch;
+use crate::machine::task::{NextItem, TaskSlot};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
@@ -27,7 +25,7 @@ impl Simulation {
     /// Whether no CPU spins for a holder that does not run, and none is stuck although one of its tasks can run.
     pub(crate) fn no_cpu_is_stuck(&self) -> bool {
         let could_go_on = |cpu| {
-            let sibling = self.sibling(cpu).map(|(_, next)| next);
+            let sibling = self.scheduler.sibling(&self.programs, cpu).map(|(_, next)| next);
             self.scheduler.cpus[cpu].first_resumable().is_some()
                 || matches!(sibling, Some(NextItem::At(_) | NextItem::Suspended(_)))
         };
@@ -45,7 +43,7 @@ impl Simulation {
             self.scheduler.cpus[cpu].state = CpuState::Spins(key);
             return Ok(false);
         }
-        let overtakes = self.has_sibling(cpu)?;
+        let overtakes = self.scheduler.has_sibling(&mut self.programs, cpu)?;
         let gone = (overtakes || !self.scheduler.cpus[cpu].has_one_task()) && self.switch_from(cpu, key, overtakes)?;
         if !gone {
             self.scheduler.cpus[cpu].state = CpuState::Blocked(self.scheduler.cpus[cpu].awaited().unwrap_or(key));
@@ -64,7 +62,7 @@ impl Simulation {
             let next = self.scheduler.cpus[cpu]
                 .first_resumable()
                 .or_else(|| self.scheduler.cpus[cpu].awake_thread(&self.kernels.threads));
-            let next = if next.is_some() { next } else { self.look_for_lane(cpu)? };
+            let next = if next.is_some() { next } else { self.scheduler.look_for_lane(&mut self.programs, cpu)? };
             self.scheduler.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
             next.map_or(Ok(()), |slot| self.switch_task(cpu, slot))?;
             // At the end of an input, a co-runner may restart.
@@ -72,28 +70,6 @@ impl Simulation {
                 return Ok(next.is_some());
             }
         }
-    }
-
-    /// Whether a CPU is within an access of one thread while another thread of its lane can run. Reads on in the input
-    /// until it finds one, reaches an event, or the window is full.
-    pub(crate) fn has_sibling(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
-        loop {
-            match self.sibling(cpu) {
-                Some((_, NextItem::At(_) | NextItem::Suspended(_))) => return Ok(true),
-                Some((input, NextItem::Unknown)) if self.dispatch_batch(input)? == Dispatch::Sent => {}
-                Some((_, NextItem::Unknown | NextItem::Event)) | None => return Ok(false),
-            }
-        }
-    }
-
-    /// If a CPU is within an access of a thread: its input, and what its lane could continue with, as far as the queue
-    /// shows.
-    fn sibling(&self, cpu: CpuId) -> Option<(usize, NextItem)> {
-        let cpu = &self.scheduler.cpus[cpu];
-        let (TaskSlot::Queue(lane), Some((input, thread))) = (cpu.slot, cpu.thread_of_task()) else { return None };
-        let faults = matches!(cpu.task.stack.first(), Some(StackEntry { activity: Activity::Fault(_), .. }));
-        (faults && self.programs.inputs[input].threads_share())
-            .then(|| (input, cpu.lanes[lane].next(Some(thread), true)))
     }
 
     /// Switches to a task that has waited for a device, if one can continue and may preempt.
@@ -132,7 +108,7 @@ impl Simulation {
             }
             // A CPU of kernel threads alone has no lane, and is idle between their steps.
             TaskSlot::Queue(_) => {}
-            TaskSlot::Kernel(place) => self.begin_thread(cpu, place),
+            TaskSlot::Kernel(place) => self.scheduler.begin_thread(&mut self.kernels, cpu, place),
             TaskSlot::Suspended { .. } => unreachable!("recalling the thread turns this into its queue"),
         }
         Ok(())
@@ -157,7 +133,7 @@ impl Simulation {
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         if self.scheduler.cpus[cpu].rest() {
             self.release_source(cpu);
-            self.enter_idle(cpu);
+            self.scheduler.cpus[cpu].enter_idle(&self.kernels);
         }
     }
 }

@@ -7,9 +7,9 @@
 use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::{Simulation, StackOutcome};
-use crate::machine::task::{LaneState, NextItem, Task, TaskSlot};
+use crate::machine::task::{LaneState, TaskSlot};
 use crate::observe::statistics::Statistics;
-use crate::programs::input::{Dispatch, Item, event_of};
+use crate::programs::input::{Item, event_of};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
@@ -114,7 +114,9 @@ impl Simulation {
             if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 return Ok(());
             }
-            if MANY && (self.run_thread(cpu)? || self.preempt(cpu)?) || self.begin_exit_scan(cpu) {
+            if MANY && (self.run_thread(cpu)? || self.preempt(cpu)?)
+                || self.scheduler.cpus[cpu].begin_exit_scan(&mut self.kernels)
+            {
                 continue;
             }
             if !self.choose_lane::<MANY>(cpu)? {
@@ -163,7 +165,7 @@ impl Simulation {
                 }
                 Item::Barrier { barrier } => self.reach(cpu, input, barrier)?,
                 Item::Wake { wake } => self.pass_wake(cpu, input, wake),
-                Item::Woken { wake } => self.pass_woken(cpu, input, wake),
+                Item::Woken { wake } => self.scheduler.pass_woken(&mut self.programs, cpu, input, wake),
             }
             if MANY {
                 self.wake_starved(cpu, input);
@@ -227,7 +229,7 @@ impl Simulation {
     /// Makes a lane with work the current one. False if there is none; the CPU's state then says why.
     fn choose_lane<const MANY: bool>(&mut self, cpu: CpuId) -> Result<bool, EngineError> {
         loop {
-            let chosen = self.look_for_lane(cpu)?;
+            let chosen = self.scheduler.look_for_lane(&mut self.programs, cpu)?;
             if let Some(slot) = chosen.filter(|&slot| self.scheduler.cpus[cpu].slot != slot) {
                 self.switch_task(cpu, slot)?;
             }
@@ -243,82 +245,6 @@ impl Simulation {
                 return Ok(chosen.is_some());
             }
         }
-    }
-
-    /// The next lane with work, or a suspended thread of it that can continue.
-    pub(crate) fn look_for_lane(&mut self, cpu: CpuId) -> Result<Option<TaskSlot>, EngineError> {
-        let this_cpu = &self.scheduler.cpus[cpu];
-        let lanes = this_cpu.lanes.len();
-        // An access that a fault interrupted is retried first.
-        let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
-        let over = lanes > 1
-            && this_cpu.clock.now() >= this_cpu.slice_end
-            && !within(this_cpu.task_at(TaskSlot::Queue(this_cpu.lane)));
-        let first = this_cpu.lane + usize::from(over);
-        for lane in (first..first + lanes).map(|lane| lane % lanes) {
-            if let Some(slot) = self.next_in(cpu, lane)? {
-                let this_cpu = &mut self.scheduler.cpus[cpu];
-                if over && lane == this_cpu.lane {
-                    this_cpu.slice_end = this_cpu.clock.now() + self.scheduler.slice;
-                }
-                return Ok(Some(slot));
-            }
-        }
-        // A suspended thread may continue although its lane's own task waits.
-        Ok(self.scheduler.cpus[cpu].first_resumable())
-    }
-
-    /// The task that runs if a lane continues; `None` if none of its tasks can.
-    #[inline]
-    fn next_in(&mut self, cpu: CpuId, lane: usize) -> Result<Option<TaskSlot>, EngineError> {
-        self.refill(cpu, lane)?;
-        if self.scheduler.cpus[cpu].lanes[lane].state != LaneState::Ready {
-            return Ok(None);
-        }
-        let mut is_all = false;
-        loop {
-            match self.scheduler.cpus[cpu].next_in(lane, is_all) {
-                Ok(slot) => return Ok(Some(slot)),
-                Err(NextItem::Unknown) if !is_all => {
-                    is_all = self.dispatch_batch(self.scheduler.cpus[cpu].lanes[lane].input)? != Dispatch::Sent;
-                }
-                Err(_) => return Ok(None),
-            }
-        }
-    }
-
-    /// Fills a lane's queue from its input, if it is empty and the lane is ready.
-    fn refill(&mut self, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
-        let queue = &self.scheduler.cpus[cpu].lanes[lane];
-        // Activities of the last call must finish before the lane can end.
-        let busy = !queue.queue.is_empty() || !self.scheduler.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
-        if queue.state != LaneState::Ready || busy {
-            return Ok(());
-        }
-        let input = queue.input;
-        while self.scheduler.cpus[cpu].lanes[lane].queue.is_empty() {
-            let dealt = self.dispatch_batch(input)?;
-            let lane = &mut self.scheduler.cpus[cpu].lanes[lane];
-            match dealt {
-                Dispatch::Sent => {}
-                Dispatch::WindowFull => {
-                    lane.state = LaneState::Starved;
-                    return Ok(());
-                }
-                Dispatch::Exhausted => {
-                    lane.state = LaneState::Finished;
-                    self.lane_ended(input);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads on in an input, for the queues of all its CPUs.
-    pub(crate) fn dispatch_batch(&mut self, input: usize) -> Result<Dispatch, EngineError> {
-        let cpus = &mut self.scheduler.cpus;
-        self.programs.inputs[input].dispatch_batch(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
     }
 
     /// After progress of an input: lets lanes continue that starved because its window was full.
@@ -379,21 +305,11 @@ impl Simulation {
         }
     }
 
-    /// A CPU has reached a woken: it continues, or waits for the wake.
-    fn pass_woken(&mut self, cpu: CpuId, input: usize, wake: Option<u64>) {
-        if wake.is_some_and(|wake| self.programs.inputs[input].waits_for(wake, cpu)) {
-            let this_cpu = &mut self.scheduler.cpus[cpu];
-            this_cpu.lanes[this_cpu.lane].state = LaneState::AtEdge;
-        } else {
-            self.scheduler.cpus[cpu].pop_item();
-        }
-    }
-
     /// Lets a CPU that waits for others continue at `time` at the earliest, on behalf of an input.
     fn resume(&mut self, cpu: CpuId, input: usize, class: Class, time: Cycles) {
         if self.scheduler.make_ready(cpu, class, time, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].owner = Some(input);
-            self.exit_idle(cpu);
+            self.scheduler.cpus[cpu].exit_idle(&mut self.hw, &mut self.kernels);
         }
     }
 
@@ -411,7 +327,7 @@ impl Simulation {
         }
         this_cpu.thread = Some((input, thread));
         this_cpu.clock.has_dependencies = self.programs.inputs[input].info.dependencies;
-        self.load_space(cpu, space);
+        self.scheduler.cpus[cpu].load_space(&mut self.hw, &mut self.kernels, space);
         Ok(())
     }
 }

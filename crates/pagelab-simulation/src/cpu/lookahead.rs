@@ -5,8 +5,8 @@
 //! later, when these have arrived, the cache tags of the lines that they lead to. This changes no result.
 
 use crate::machine::simulation::Simulation;
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, PhysAddr, VirtAddr};
-use pagelab_base::ids::{CoreId, CpuId, SpaceId};
+use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
+use pagelab_base::ids::CpuId;
 use pagelab_trace::Access;
 
 /// How many accesses ahead the location of leaf entries is prefetched.
@@ -48,21 +48,7 @@ impl Simulation {
             table.hint(&layer.memory.contents, va);
         }
         if let Some(va) = elsewhere(TAGS_AHEAD) {
-            self.hint_tags(self.scheduler.cpus[cpu].core, space, va);
-        }
-    }
-
-    /// Prefetches the cache tags for the lines of a leaf entry and of the data that it leads to; for a guest, the
-    /// host's leaf entries for both.
-    #[inline]
-    fn hint_tags(&self, core: CoreId, space: SpaceId, va: VirtAddr) {
-        let layer = &self.kernels.os.layers[space.layer];
-        let Some((entry, frame)) = layer.spaces[space.index].table.peek(&layer.memory.contents, va) else { return };
-        for addr in [entry, PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES))] {
-            match layer.host {
-                None => self.hw.caches.hint(core, MachineAddr(addr.0).line()),
-                Some(host) => self.kernels.hint_entry(host, VirtAddr(addr.0)),
-            }
+            self.kernels.hint_tags(&self.hw.caches, self.scheduler.cpus[cpu].core, space, va);
         }
     }
 }

@@ -9,14 +9,13 @@ use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{StackEntry, Task};
 use crate::observe::profile::Miss;
-use pagelab_base::addr::{FRAME_BYTES, MachineAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::io::Answer;
 use pagelab_base::step::{Next, Step};
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
-use pagelab_kernel::effects::{DmaWrite, Effects};
+use pagelab_kernel::effects::Effects;
 use pagelab_kernel::locks::TaskId;
 
 impl Simulation {
@@ -91,7 +90,7 @@ impl Simulation {
                 }
                 Err(error) => return Err(error),
             };
-            if self.carry_out_invalidations(cpu, &mut effects) | self.carry_out_dma(&mut effects) {
+            if self.carry_out_effects(cpu, &mut effects) {
                 window = DirectMapWindow::NONE;
             }
             self.scheduler.wake_released::<MANY>(cpu, &mut self.kernels.os);
@@ -137,7 +136,7 @@ impl Simulation {
         // CPUs that spin for this task do so only until here.
         let one_task = !MANY
             || self.scheduler.cpus[cpu].has_one_task()
-                && !self.has_sibling(cpu)?
+                && !self.scheduler.has_sibling(&mut self.programs, cpu)?
                 && !self.scheduler.is_spun_for(cpu, &self.kernels.os.locks);
         let Cpu { clock, task, .. } = &mut self.scheduler.cpus[cpu];
         let Step { io, switch, stalls, .. } = &mut task.stack.last_mut().expect("a step of it asks").step;
@@ -173,31 +172,18 @@ impl Simulation {
         Ok(waits)
     }
 
-    /// Drops lines that devices have written from the caches; false if there are none.
+    /// Shoots down the translations that a step has invalidated, and drops the lines that devices have written; false
+    /// if there is neither. Interrupts the other CPUs if the step writes their registers.
     #[inline]
-    fn carry_out_dma(&mut self, effects: &mut Effects) -> bool {
-        let any = !effects.dma.is_empty();
-        while let Some(DmaWrite { layer, addr, lines }) = effects.dma.pop() {
-            if let Some(frame) = self.kernels.os.machine_frame(layer, addr.pfn()) {
-                let at = frame.addr().0 | addr.offset_in(FRAME_BYTES);
-                self.hw.caches.dma_write(MachineAddr(at).line(), lines);
-            }
-        }
-        any
-    }
-
-    /// Shoots down the translations that a step has invalidated; false if there are none. Interrupts the other CPUs if
-    /// it writes their registers.
-    #[inline]
-    fn carry_out_invalidations(&mut self, cpu: CpuId, effects: &mut Effects) -> bool {
+    fn carry_out_effects(&mut self, cpu: CpuId, effects: &mut Effects) -> bool {
         if std::mem::take(&mut effects.engine_registers) {
-            self.interrupt_others(cpu);
+            self.scheduler.interrupt_others(&self.kernels, cpu);
         }
         let any = !effects.invalidated.is_empty();
         while let Some((space, invalidation)) = effects.invalidated.pop() {
             self.invalidate(cpu, space, &invalidation, false);
         }
-        any
+        any | self.kernels.carry_out_dma(&mut self.hw.caches, effects)
     }
 
     fn end_activity(&mut self, cpu: CpuId) {

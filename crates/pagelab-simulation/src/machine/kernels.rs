@@ -2,14 +2,15 @@
 
 use crate::config::Config;
 use crate::machine::pcids::{Generations, ShootdownCounters};
-use pagelab_base::addr::VirtAddr;
+use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CpuId, LayerId, SpaceId};
+use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::PageFault;
 use pagelab_base::step::BlockKey;
-use pagelab_kernel::effects::Effects;
+use pagelab_hardware::cache::Hierarchy;
+use pagelab_kernel::effects::{DmaWrite, Effects};
 use pagelab_kernel::files::FilePart;
 use pagelab_kernel::invalidation::Invalidation;
 use pagelab_kernel::layer::{self, Layer};
@@ -17,6 +18,7 @@ use pagelab_kernel::os::Os;
 use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_kernel::vma::VaRange;
 use pagelab_trace::{EventKind, MapFlags};
+use pagelab_translate::hardware::Hardware;
 
 /// The kernels of all layers, see the module's text.
 #[derive(Clone)]
@@ -119,6 +121,56 @@ impl Kernels {
     pub(crate) fn hint_entry(&self, space: SpaceId, va: VirtAddr) {
         let layer = &self.os.layers[space.layer];
         layer.spaces[space.index].table.hint(&layer.memory.contents, va);
+    }
+
+    /// Drops, on every core, all translations that depend on a hypervisor's mapping of its guests' memory. Translations
+    /// of guests lead to machine memory, so those that passed through the changed pages cannot be identified. This also
+    /// holds for the entries of their shadow tables.
+    pub(crate) fn drop_guests(&mut self, hw: &mut Hardware, host: SpaceId, guests: &[LayerId]) {
+        for &guest in guests {
+            let layer = &mut self.os.layers[guest];
+            if layer.paging.shadowed {
+                for space in layer.spaces.numbers() {
+                    let end = VirtAddr(1 << layer.spaces[space].table.va_bits());
+                    layer.mechanisms.shadows.drop_range(space, VaRange { start: VirtAddr(0), end });
+                }
+            }
+        }
+        for core in CoreId::all(hw.units.len()) {
+            hw.flush_space(core, host.layer, self.os.asid(host));
+            for &guest in guests {
+                for space in &self.os.layers[guest].spaces {
+                    hw.flush_space(core, guest, space.asid);
+                }
+            }
+        }
+    }
+
+    /// Drops lines that devices have written from the caches; false if there are none.
+    #[inline]
+    pub(crate) fn carry_out_dma(&self, caches: &mut Hierarchy, effects: &mut Effects) -> bool {
+        let any = !effects.dma.is_empty();
+        while let Some(DmaWrite { layer, addr, lines }) = effects.dma.pop() {
+            if let Some(frame) = self.os.machine_frame(layer, addr.pfn()) {
+                let at = frame.addr().0 | addr.offset_in(FRAME_BYTES);
+                caches.dma_write(MachineAddr(at).line(), lines);
+            }
+        }
+        any
+    }
+
+    /// Prefetches the cache tags for the lines of a leaf entry and of the data that it leads to; for a guest, the
+    /// host's leaf entries for both.
+    #[inline]
+    pub(crate) fn hint_tags(&self, caches: &Hierarchy, core: CoreId, space: SpaceId, va: VirtAddr) {
+        let layer = &self.os.layers[space.layer];
+        let Some((entry, frame)) = layer.spaces[space.index].table.peek(&layer.memory.contents, va) else { return };
+        for addr in [entry, PhysAddr(frame.addr().0 | va.offset_in(FRAME_BYTES))] {
+            match layer.host {
+                None => caches.hint(core, MachineAddr(addr.0).line()),
+                Some(host) => self.hint_entry(host, VirtAddr(addr.0)),
+            }
+        }
     }
 }
 

@@ -60,7 +60,8 @@ pub struct ReplayOptions {
 
 /// A simulation, see the module's text. A clone is independent: it ends with the same results.
 ///
-/// An operation on one part is a method of that part; methods of the simulation need several parts.
+/// An operation on one part is a method of that part, and is given a second part if it asks it. Methods of the
+/// simulation steer several parts.
 #[derive(Clone)]
 pub struct Simulation {
     /// TLBs, MMU caches, data caches, and their counters.
