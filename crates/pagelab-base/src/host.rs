@@ -96,14 +96,28 @@ impl Vectors for Portable {
 /// faster with them. A host without large pages leaves the array as it is. Call it before the first write to the array.
 pub fn prefer_large_pages<T>(words: &mut [T]) {
     #[cfg(target_os = "linux")]
-    {
-        const LARGE: usize = 2 << 20;
-        let (start, end) = (words.as_ptr_range().start as usize, words.as_ptr_range().end as usize);
-        let (first, last) = (start.next_multiple_of(LARGE), end / LARGE * LARGE);
-        if first < last {
-            // SAFETY: the range lies inside the array, and this advice changes no contents.
-            unsafe { libc::madvise(first as *mut libc::c_void, last - first, libc::MADV_HUGEPAGE) };
-        }
+    advise_of_large_pages(words, libc::MADV_HUGEPAGE);
+    #[cfg(not(target_os = "linux"))]
+    let _ = words;
+}
+
+/// Asks the host to back a large array with small pages, since little of it will be written to. Call it before the
+/// first write to the array.
+pub fn prefer_small_pages<T>(words: &mut [T]) {
+    #[cfg(target_os = "linux")]
+    advise_of_large_pages(words, libc::MADV_NOHUGEPAGE);
+    #[cfg(not(target_os = "linux"))]
+    let _ = words;
+}
+
+#[cfg(target_os = "linux")]
+fn advise_of_large_pages<T>(words: &mut [T], advice: libc::c_int) {
+    const LARGE: usize = 2 << 20;
+    let (start, end) = (words.as_ptr_range().start as usize, words.as_ptr_range().end as usize);
+    let (first, last) = (start.next_multiple_of(LARGE), end / LARGE * LARGE);
+    if first < last {
+        // SAFETY: the range lies inside the array, and this advice changes no contents.
+        unsafe { libc::madvise(first as *mut libc::c_void, last - first, advice) };
     }
 }
 

@@ -4,7 +4,7 @@
 //! references have real addresses. Frames of program data have no contents here and cost nothing.
 
 use crate::addr::{FRAME_BYTES, Pfn, PhysAddr};
-use crate::host::{prefer_large_pages, prefetch};
+use crate::host::{prefer_large_pages, prefer_small_pages, prefetch};
 
 /// 64-bit words of a frame.
 pub const WORDS_PER_FRAME: usize = FRAME_BYTES as usize / 8;
@@ -23,7 +23,13 @@ pub struct PhysMem {
     /// written.
     block: Vec<u64>,
     block_base: u64,
+    /// Words of the block that can still be written to before the host is asked for large pages; 0 afterwards.
+    block_small_words: usize,
 }
+
+/// The host backs a block with small pages until this part of its frames could have been written to: in a sparse table
+/// of a small program each written word takes a page of the host, large or small.
+const SMALL_PART: usize = 8;
 
 impl PhysMem {
     /// Gives a frame contents, all zero. The frame must have none.
@@ -114,8 +120,22 @@ impl PhysMem {
     pub fn create_block(&mut self, first: Pfn, frames: u64) {
         assert!(self.block.is_empty(), "there is a block already");
         self.block = vec![0; frames as usize * WORDS_PER_FRAME];
-        prefer_large_pages(&mut self.block);
+        prefer_small_pages(&mut self.block);
         self.block_base = first.addr().0;
+        self.block_small_words = frames as usize / SMALL_PART + 1;
+    }
+
+    /// Moves the block to memory that the host backs with large pages.
+    #[cold]
+    fn enlarge_pages(&mut self) {
+        let mut larger = vec![0; self.block.len()];
+        prefer_large_pages(&mut larger);
+        for (to, from) in larger.chunks_mut(WORDS_PER_FRAME).zip(self.block.chunks(WORDS_PER_FRAME)) {
+            if from.iter().any(|&word| word != 0) {
+                to.copy_from_slice(from);
+            }
+        }
+        self.block = larger;
     }
 
     #[inline(always)]
@@ -133,7 +153,13 @@ impl PhysMem {
     #[inline]
     pub fn write_block(&mut self, addr: PhysAddr, value: u64) {
         let index = self.block_index(addr);
-        self.block[index] = value;
+        let is_new = std::mem::replace(&mut self.block[index], value) == 0 && value != 0;
+        if is_new && self.block_small_words > 0 {
+            self.block_small_words -= 1;
+            if self.block_small_words == 0 {
+                self.enlarge_pages();
+            }
+        }
     }
 
     /// Prefetches the word at `addr` of the block on the host. Changes nothing.
@@ -216,5 +242,20 @@ mod tests {
         mem.write_block(last, 7);
         assert_eq!((mem.read_block(last), mem.read_block(Pfn(8).addr())), (7, 0));
         assert_eq!((mem.block_frames(), mem.frames_in_use()), (2, 0));
+    }
+
+    #[test]
+    fn a_block_keeps_its_words_when_its_pages_grow() {
+        let mut mem = PhysMem::default();
+        let frames = 80;
+        mem.create_block(Pfn(8), frames);
+        let word = |n: u64| Pfn(8 + n * 7 % frames).addr() + 8 * (n % 512);
+        for n in 0..40 {
+            let small = mem.block.as_ptr();
+            mem.write_block(word(n), n + 1);
+            mem.write_block(word(n), n + 2);
+            assert_eq!(mem.block.as_ptr() != small, n == frames / SMALL_PART as u64);
+            assert!((0..=n).all(|n| mem.read_block(word(n)) == n + 2));
+        }
     }
 }
