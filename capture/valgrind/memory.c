@@ -283,15 +283,22 @@ const NSegment* pl_memory_first_segment(void)
    return segment;
 }
 
+const NSegment* pl_memory_next_segment(const NSegment* segment)
+{
+   return segment->end == ~(Addr)0 ? NULL : segment + 1;
+}
+
 Bool pl_memory_for_parts(Addr start, SizeT length, Bool stop_at_hole, PlOfPart* of_part, UInt argument)
 {
    const NSegment* segment = VG_(am_find_nsegment)(start);
    Addr end = start + length, reached = start;
 
+   if (end < start)
+      return False;
    /* There is none to be found in a gap. */
    if (segment == NULL)
       segment = pl_memory_first_segment();
-   for (; segment != NULL && segment->start < end; segment++) {
+   for (; segment != NULL && segment->start < end; segment = pl_memory_next_segment(segment)) {
       Addr from = segment->start > start ? segment->start : start;
       Addr to = segment->end < end - 1 ? segment->end + 1 : end;
       if (from >= to || !pl_memory_is_programs(segment))

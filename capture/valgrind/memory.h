@@ -45,6 +45,8 @@ extern void pl_memory_protected(Addr start, SizeT length, UWord protection);
 
 /* The first one of an array of all segments. */
 extern const NSegment* pl_memory_first_segment(void);
+/* The one after it; NULL after the last, which ends with the last address. */
+extern const NSegment* pl_memory_next_segment(const NSegment* segment);
 extern Bool pl_memory_is_programs(const NSegment* segment);
 /* False if the call has stopped there. */
 typedef Bool PlOfPart(const NSegment* segment, Addr start, SizeT length, UInt argument);

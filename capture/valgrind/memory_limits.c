@@ -156,6 +156,16 @@ void pl_memory_limits_tell_kernel(void)
       kernel_limit(resources[i], limits[i], NULL);
 }
 
+/* The kernel asks for the capability in the first user namespace (capable()). In another one each process has all. */
+static Bool is_in_first_user_namespace(void)
+{
+   static const HChar first[] = "user:[4026531837]"; /* PROC_USER_INIT_INO */
+   HChar name[64];
+   SSizeT length = VG_(readlink)("/proc/self/ns/user", name, sizeof name);
+
+   return length < 0 || ((SizeT)length == sizeof first - 1 && VG_(strncmp)(name, first, sizeof first - 1) == 0);
+}
+
 Bool pl_may_use(UInt capability)
 {
    struct {
@@ -165,7 +175,7 @@ Bool pl_may_use(UInt capability)
    UInt sets[6] = {0};
 
    return pl_system_call(__NR_capget, (ULong)(Addr)&header, (ULong)(Addr)sets, 0, 0, 0, 0) == 0
-          && (sets[0] >> capability & 1);
+          && (sets[0] >> capability & 1) && is_in_first_user_namespace();
 }
 
 Bool pl_memory_limits_call(UWord resource, const struct vki_rlimit* asked, struct vki_rlimit* old,
@@ -211,7 +221,7 @@ static PlUsage usage_in(Addr start, Addr end)
    Addr stack_start = pl_memory_stack_start(), first_stack_page = stack_start + PL_EXEC_STACK_BYTES;
    const NSegment* segment = pl_memory_first_segment();
 
-   for (; segment != NULL && segment->start < end; segment++) {
+   for (; segment != NULL && segment->start < end; segment = pl_memory_next_segment(segment)) {
       Addr from = segment->start, to = segment->end + 1;
       Bool is_stack = stack_start != 0 && from <= first_stack_page && first_stack_page < to;
       /* Code of the tool that runs as the program's. */

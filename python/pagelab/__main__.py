@@ -13,7 +13,7 @@ def _end_while_loading(*_: object) -> None:
 try:
     import signal
 
-    from pagelab.inherited import open_missing_streams
+    from pagelab.inherited import note_variables, open_missing_streams
 except KeyboardInterrupt:
     _end_while_loading()
 
@@ -21,6 +21,7 @@ except KeyboardInterrupt:
 def main() -> None:
     """Entry point of the console script."""
     open_missing_streams()
+    note_variables()
     # Modules take a while to load. An exception in the middle may surface anywhere, so Ctrl-C raises none meanwhile.
     interrupts = signal.getsignal(signal.SIGINT)
     if interrupts is signal.default_int_handler:

@@ -7,6 +7,7 @@ from pathlib import Path
 _STANDARD_STREAMS = range(3)
 
 _opened: list[int] = []
+_variables: list[str] = []
 
 
 def open_missing_streams() -> None:
@@ -23,15 +24,22 @@ def open_missing_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def leave_to_programs() -> None:
-    """Lets programs that are started from now on inherit what this process inherited.
+def note_variables() -> None:
+    """Notes the variable that Python sets in the locale "C" (PEP 538). To be called before the command sets any."""
+    if "LC_CTYPE" in os.environ and not _was_set(b"LC_CTYPE="):
+        _variables.append("LC_CTYPE")
 
-    Closed standard streams are closed, and the variable is missing that Python sets in the locale "C" (PEP 538).
+
+def leave_to_programs() -> None:
+    """Lets programs that are started from now on inherit what the command inherited.
+
+    Standard streams that were closed are closed, and variables that Python set are missing. Where Python's interface
+    is used without the command, nothing was noted, and nothing changes.
     """
     for descriptor in _opened:
         os.set_inheritable(descriptor, False)
-    if "LC_CTYPE" in os.environ and not _was_set(b"LC_CTYPE="):
-        del os.environ["LC_CTYPE"]
+    for name in _variables:
+        os.environ.pop(name, None)
 
 
 def _was_set(beginning: bytes) -> bool:

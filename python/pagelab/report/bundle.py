@@ -1,7 +1,7 @@
 """The scripts that draw a report's charts: Vega, Vega-Lite and vega-embed in one, which defines `vegaEmbed`.
 
-To put them together takes two seconds, and the result depends on the library's version alone, so it is kept in the
-user's cache folder.
+To put them together takes two seconds, and the result depends on versions alone, so it is kept in the user's cache
+folder.
 """
 
 from contextlib import suppress
@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from pagelab import _engine
 from pagelab.output import cache_folder, write_atomically
 
 _VEGA_LITE = "6.4"
@@ -32,7 +33,7 @@ def bundle() -> str:
 
 def _kept() -> Path:
     """The file. Raises RuntimeError if the user has no home."""
-    return cache_folder() / f"charts-{version('vl-convert-python')}-{_VEGA_LITE}.js"
+    return cache_folder() / f"charts-{_engine.__version__}-{version('vl-convert-python')}-{_VEGA_LITE}.js"
 
 
 def _put_together() -> str:
