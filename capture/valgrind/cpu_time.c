@@ -19,6 +19,7 @@
 #include "pub_tool_vkiscnums.h"
 
 #include "cpu_time.h"
+#include "limits.h"
 #include "memory_limits.h"
 #include "stream.h"
 
@@ -28,11 +29,6 @@
 #define FACTOR 100
 
 static struct vki_rlimit limit = {NO_LIMIT, NO_LIMIT};
-
-static Bool kernel_limit(const struct vki_rlimit* new_limit, struct vki_rlimit* old)
-{
-   return pl_system_call(__NR_prlimit64, 0, RLIMIT_CPU, (ULong)(Addr)new_limit, (ULong)(Addr)old, 0, 0) >= 0;
-}
 
 static UWord extended(UWord seconds)
 {
@@ -50,10 +46,10 @@ static void extend(void)
    struct vki_rlimit asked = {extended(limit.rlim_cur), extended(limit.rlim_max)}, now;
    static Bool warned = False;
 
-   if (!kernel_limit(&asked, NULL) && kernel_limit(NULL, &now)) {
+   if (!pl_kernel_limit(RLIMIT_CPU, &asked, NULL) && pl_kernel_limit(RLIMIT_CPU, NULL, &now)) {
       asked.rlim_max = now.rlim_max;
       asked.rlim_cur = least(asked.rlim_cur, now.rlim_max);
-      kernel_limit(&asked, NULL);
+      pl_kernel_limit(RLIMIT_CPU, &asked, NULL);
    }
    if (limit.rlim_cur == NO_LIMIT || warned)
       return;
@@ -73,7 +69,7 @@ void pl_cpu_time_begin(const HChar* text)
    if (text != NULL) {
       limit.rlim_cur = VG_(strtoull10)(text, &end);
       limit.rlim_max = VG_(strtoull10)(end + 1, NULL);
-   } else if (kernel_limit(NULL, &limit) && (limit.rlim_cur != NO_LIMIT || limit.rlim_max != NO_LIMIT)) {
+   } else if (pl_kernel_limit(RLIMIT_CPU, NULL, &limit) && (limit.rlim_cur != NO_LIMIT || limit.rlim_max != NO_LIMIT)) {
       extend();
    }
 }
@@ -109,5 +105,5 @@ void pl_cpu_time_tell_kernel(void)
    used = (UWord)(times[0].tv_sec + times[1].tv_sec) + 1;
    asked.rlim_cur = limit.rlim_cur == NO_LIMIT ? NO_LIMIT : limit.rlim_cur + used;
    asked.rlim_max = limit.rlim_max == NO_LIMIT ? NO_LIMIT : limit.rlim_max + used;
-   kernel_limit(&asked, NULL);
+   pl_kernel_limit(RLIMIT_CPU, &asked, NULL);
 }

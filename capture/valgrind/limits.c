@@ -41,22 +41,21 @@ extern Int VG_(fd_hard_limit);
 const HChar* pl_descriptors_text = NULL;
 static Bool has_lowered_hard_limit = False;
 
-/* One of the kernel's, which are set if `limit` is not NULL. */
-static Bool kernel_limit(const struct vki_rlimit* limit, struct vki_rlimit* old)
+Bool pl_kernel_limit(UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old)
 {
-   return pl_system_call(__NR_prlimit64, 0, RLIMIT_NOFILE, (ULong)(Addr)limit, (ULong)(Addr)old, 0, 0) >= 0;
+   return pl_system_call(__NR_prlimit64, 0, resource, (ULong)(Addr)limit, (ULong)(Addr)old, 0, 0) >= 0;
 }
 
 void pl_limits_make_room(void)
 {
    struct vki_rlimit limit;
 
-   if (!kernel_limit(NULL, &limit))
+   if (!pl_kernel_limit(RLIMIT_NOFILE, NULL, &limit))
       return;
    limit.rlim_cur += MORE;
    if (limit.rlim_max < limit.rlim_cur)
       limit.rlim_max = limit.rlim_cur;
-   if (kernel_limit(&limit, NULL))
+   if (pl_kernel_limit(RLIMIT_NOFILE, &limit, NULL))
       return;
    VG_(fd_soft_limit) -= MORE;
    VG_(fd_hard_limit) -= MORE;
@@ -99,12 +98,12 @@ static void tell_kernel(void)
 
    pl_memory_limits_tell_kernel();
    pl_cpu_time_tell_kernel();
-   if (!kernel_limit(NULL, &limit))
+   if (!pl_kernel_limit(RLIMIT_NOFILE, NULL, &limit))
       return;
    limit.rlim_cur = (UWord)VG_(fd_soft_limit);
    if (has_lowered_hard_limit)
       limit.rlim_max = (UWord)VG_(fd_hard_limit);
-   kernel_limit(&limit, NULL);
+   pl_kernel_limit(RLIMIT_NOFILE, &limit, NULL);
 }
 
 void pl_limits_exec_begins(void)

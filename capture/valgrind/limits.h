@@ -12,6 +12,10 @@
 #define PAGELAB_LIMITS_H
 
 #include "pub_tool_basics.h"
+#include "pub_tool_vki.h"
+
+/* A limit of the kernel, which is set if `limit` is not NULL. */
+extern Bool pl_kernel_limit(UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old);
 
 /* Before the tool opens any: keeps descriptors for it. */
 extern void pl_limits_make_room(void);

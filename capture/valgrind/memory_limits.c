@@ -25,6 +25,7 @@
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "limits.h"
 #include "memory.h"
 #include "memory_limits.h"
 #include "memory_locks.h"
@@ -54,11 +55,6 @@ static struct vki_rlimit* const limits[] = {&address_space, &VG_(client_rlimit_d
 
 /* ---- the limits ---- */
 
-static Bool kernel_limit(UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old)
-{
-   return pl_system_call(__NR_prlimit64, 0, resource, (ULong)(Addr)limit, (ULong)(Addr)old, 0, 0) >= 0;
-}
-
 /* Hard limits that only root may raise: they hold for Valgrind's own memory, too. */
 static Bool is_shared[LIMITS_N];
 
@@ -67,9 +63,9 @@ static void lift_kernel_limit(UInt i)
 {
    const struct vki_rlimit none = {NO_LIMIT, NO_LIMIT}, soft = {limits[i]->rlim_max, limits[i]->rlim_max};
 
-   if (limits[i]->rlim_cur == NO_LIMIT || kernel_limit(resources[i], &none, NULL))
+   if (limits[i]->rlim_cur == NO_LIMIT || pl_kernel_limit(resources[i], &none, NULL))
       return;
-   kernel_limit(resources[i], &soft, NULL);
+   pl_kernel_limit(resources[i], &soft, NULL);
    is_shared[i] = limits[i]->rlim_max != NO_LIMIT;
 }
 
@@ -116,7 +112,7 @@ void pl_memory_limits_begin(const HChar* text)
    for (i = 0; i < LIMITS_N; i++) {
       HChar* end;
       if (text == NULL) {
-         if (kernel_limit(resources[i], NULL, limits[i]) && resources[i] != RLIMIT_STACK)
+         if (pl_kernel_limit(resources[i], NULL, limits[i]) && resources[i] != RLIMIT_STACK)
             lift_kernel_limit(i);
          continue;
       }
@@ -153,7 +149,7 @@ void pl_memory_limits_tell_kernel(void)
    UInt i;
 
    for (i = 0; i < LIMITS_N; i++)
-      kernel_limit(resources[i], limits[i], NULL);
+      pl_kernel_limit(resources[i], limits[i], NULL);
 }
 
 /* The kernel asks for the capability in the first user namespace (capable()). In another one each process has all. */

@@ -10,9 +10,8 @@
 //! Parameters: `page_table.segments.shared`.
 //! Stats: `layer.NAME.page_table.segments.shared.*`.
 //! Deviations: keys of segments are not used, so different permissions mean different segments. A process that joins
-//! pays for the segment's entry at its next fault; what it writes when it leaves costs nothing. TLBs hold effective
-//! addresses with the process's tag, so processes share no entries there. The slots of a process that ends last are
-//! removed at once, not by a scan.
+//! or leaves pays for the segment's entry at its next fault. TLBs hold effective addresses with the process's tag, so
+//! processes share no entries there. The slots of a process that ends last are removed at once, not by a scan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pagelab_base::counters! {
     pub struct SharedSegmentCounters {
         joined: u64 as count("joined", "Segments of processes that began to use a shared segment, the first one's included");
         left: u64 as count("left", "Segments that left a shared one, as a part of their mapping changed");
-        pages: u64 as count("pages", "Pages that a process got without a fault, by the fault of another one");
+        pages: u64 as count("pages", "Pages that were mapped in a process by the fault of another one");
     }
 }
 
