@@ -33,6 +33,7 @@
 #define O_PATH 010000000
 #define O_CLOEXEC 02000000
 #define AT_FDCWD (-100)
+#define NR_OPENAT2 437
 #define MAP_PRIVATE 0x02
 #define MAP_NORESERVE 0x4000
 #define FALLOC_FL_PUNCH_HOLE 0x02
@@ -307,6 +308,12 @@ static void after_fallocate(Int descriptor, UWord mode, ULong offset, ULong leng
 
 /* ---- system calls ---- */
 
+/* Of the flags with which struct open_how begins. */
+static Bool truncates(Addr how)
+{
+   return VG_(am_is_valid_for_client)(how, sizeof(UWord), VKI_PROT_READ) && (*(const UWord*)how & O_TRUNC);
+}
+
 void pl_files_before_call(ThreadId tid, UInt number, const UWord* args)
 {
    switch (number) {
@@ -324,6 +331,10 @@ void pl_files_before_call(ThreadId tid, UInt number, const UWord* args)
       break;
    case __NR_openat:
       if (args[2] & O_TRUNC)
+         before_path_is_truncated(tid, (Int)args[0], args[1]);
+      break;
+   case NR_OPENAT2:
+      if (truncates(args[2]))
          before_path_is_truncated(tid, (Int)args[0], args[1]);
       break;
    default:
@@ -359,6 +370,10 @@ void pl_files_after_call(ThreadId tid, UInt number, const UWord* args, UWord val
       break;
    case __NR_openat:
       if (args[2] & O_TRUNC)
+         after_truncation(tid, (Int)value, 0);
+      break;
+   case NR_OPENAT2:
+      if (truncates(args[2]))
          after_truncation(tid, (Int)value, 0);
       break;
    default:

@@ -12,7 +12,10 @@
    its program's file, which goes when the last process with this image has gone. Whoever opens the file for writing
    looks for the lock. Whether a file is open for writing can only be asked of the kernel: by an execveat that checks
    and executes nothing (since Linux 6.14), or else by a lease, which the kernel does not grant then. Linux 6.12:
-   fs/exec.c (do_open_execat), fs/open.c (do_dentry_open, vfs_truncate), fs/locks.c (check_conflicting_open). */
+   fs/exec.c (do_open_execat), fs/open.c (do_dentry_open, vfs_truncate), fs/locks.c (check_conflicting_open).
+
+   Whoever closes a descriptor of a file releases the locks (fcntl) that the table of descriptors has on the file. So a
+   thread with a table of its own opens and closes it (fs/open.c: filp_flush, fs/locks.c: locks_remove_posix). */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
@@ -38,6 +41,7 @@
 #define AT_EACCESS 0x200
 #define AT_EMPTY_PATH 0x1000
 #define AT_EXECVE_CHECK 0x10000
+#define NR_OPENAT2 437
 #define NR_FACCESSAT2 439
 #define W_OK 2
 #define ANY_EXECUTE_BIT 0111
@@ -60,6 +64,18 @@ typedef struct {
    Int pid;
 } Lock;
 
+/* struct open_how */
+typedef struct {
+   ULong flags, mode, resolve;
+} OpenHow;
+
+/* How the program names a file. */
+typedef struct {
+   Int folder;
+   const HChar* path;
+   OpenHow how;
+} Named;
+
 /* A byte of the file that nothing else locks. */
 #define PLACE 0x706167656c6162L
 
@@ -77,13 +93,55 @@ void pl_text_busy_begins(void)
       lock(VG_(cl_exec_fd), F_OFD_SETLK, &running);
 }
 
-static Bool lease_is_refused(Int file)
+/* ---- a thread with descriptors of its own ---- */
+
+typedef struct {
+   Bool (*asked)(const void*);
+   const void* argument;
+   Bool answer;
+} Question;
+
+static void answer(Question* question)
+{
+   question->answer = question->asked(question->argument);
+}
+
+/* What `asked` returns in a thread that has a copy of the descriptors; False if there can be none. This one waits. */
+static Bool with_own_descriptors(Bool (*asked)(const void*), const void* argument)
+{
+   static UChar stack[32768] __attribute__((aligned(16)));
+   Question question = {asked, argument, False};
+   register void (*function)(Question*) __asm__("r12") = answer;
+   register Question* given __asm__("r13") = &question;
+   Long result;
+
+   __asm__ volatile("syscall\n\t"
+                    "test %%rax, %%rax\n\t"
+                    "jnz 1f\n\t"
+                    "mov %%r13, %%rdi\n\t"
+                    "call *%%r12\n\t"
+                    "xor %%edi, %%edi\n\t"
+                    "mov %[leave], %%eax\n\t"
+                    "syscall\n"
+                    "1:"
+                    : "=a"(result)
+                    : "0"((ULong)__NR_clone),
+                      "D"((ULong)(VKI_CLONE_VM | VKI_CLONE_FS | VKI_CLONE_SIGHAND | VKI_CLONE_THREAD | VKI_CLONE_VFORK
+                                  | VKI_CLONE_UNTRACED)),
+                      "S"(stack + sizeof stack), "r"(function), "r"(given), [leave] "i"(__NR_exit)
+                    : "rcx", "r11", "memory");
+   return question.answer;
+}
+
+/* ---- files that are written ---- */
+
+static Bool lease_is_refused(const void* descriptor)
 {
    HChar path[40];
    SysRes opened;
    Long result;
 
-   VG_(sprintf)(path, "/proc/self/fd/%d", file);
+   VG_(sprintf)(path, "/proc/thread-self/fd/%d", *(const Int*)descriptor);
    opened = VG_(open)(path, VKI_O_RDONLY | O_CLOEXEC, 0);
    if (sr_isError(opened))
       return False;
@@ -100,16 +158,40 @@ Bool pl_text_is_written(Int file)
    Long result = pl_system_call(__NR_execveat, (ULong)file, (ULong)(Addr) "", (ULong)(Addr)arguments,
                                 (ULong)(Addr)(arguments + 1), AT_EMPTY_PATH | AT_EXECVE_CHECK, 0);
 
-   return result == -ERROR_TEXT_BUSY || (result == -VKI_EINVAL && lease_is_refused(file));
+   return result == -ERROR_TEXT_BUSY || (result == -VKI_EINVAL && with_own_descriptors(lease_is_refused, &file));
 }
 
-/* Whether a recorded program runs the file, and this one might write to it otherwise. */
-static Bool is_running(Int folder, const HChar* path, UWord flags)
+/* ---- files that run ---- */
+
+static Long open_named(const Named* named, ULong flags)
+{
+   OpenHow how = {flags | O_CLOEXEC | (named->how.flags & O_NOFOLLOW), 0, named->how.resolve};
+
+   if (how.resolve != 0)
+      return pl_system_call(NR_OPENAT2, (ULong)(Long)named->folder, (ULong)(Addr)named->path, (ULong)(Addr)&how,
+                            sizeof how, 0, 0);
+   return pl_system_call(__NR_openat, (ULong)(Long)named->folder, (ULong)(Addr)named->path, how.flags, 0, 0, 0);
+}
+
+static Bool is_locked(const void* named)
 {
    Lock wanted = {F_WRLCK, VKI_SEEK_SET, PLACE, 1, 0};
+   Long file = open_named(named, O_NONBLOCK);
+   Bool locked;
+
+   if (file < 0)
+      return False;
+   locked = lock((Int)file, F_OFD_GETLK, &wanted) && wanted.type != F_UNLCK;
+   VG_(close)((Int)file);
+   return locked;
+}
+
+/* Whether a recorded program runs the file, and this one might write to it otherwise. A descriptor of a path alone
+   releases no locks. */
+static Bool is_running(const Named* named)
+{
    struct vg_stat facts;
-   Long file = pl_system_call(__NR_openat, (ULong)(Long)folder, (ULong)(Addr)path,
-                              O_PATH | O_CLOEXEC | (flags & O_NOFOLLOW), 0, 0, 0);
+   Long file = open_named(named, O_PATH);
    Bool may_write;
 
    if (file < 0)
@@ -118,26 +200,27 @@ static Bool is_running(Int folder, const HChar* path, UWord flags)
                && pl_system_call(NR_FACCESSAT2, (ULong)file, (ULong)(Addr) "", W_OK, AT_EACCESS | AT_EMPTY_PATH, 0, 0)
                      == 0;
    VG_(close)((Int)file);
-   if (!may_write)
-      return False;
-   file = pl_system_call(__NR_openat, (ULong)(Long)folder, (ULong)(Addr)path,
-                         O_NONBLOCK | O_CLOEXEC | (flags & O_NOFOLLOW), 0, 0, 0);
-   if (file < 0)
-      return False;
-   may_write = !lock((Int)file, F_OFD_GETLK, &wanted) || wanted.type == F_UNLCK;
-   VG_(close)((Int)file);
-   return !may_write;
+   return may_write && with_own_descriptors(is_locked, named);
 }
 
-Bool pl_text_refuses(Int folder, Addr path, UWord flags, SyscallStatus* status)
+static Bool refuses(const Named* named, SyscallStatus* status)
 {
+   UWord flags = named->how.flags;
+
    if (((flags & O_ACCESS_MODE) == VKI_O_RDONLY && !(flags & O_TRUNC)) || (flags & O_PATH)
        || (flags & (O_CREATE | O_EXCLUSIVE)) == (O_CREATE | O_EXCLUSIVE)
-       || !VG_(am_is_valid_for_client)(path, 1, VKI_PROT_READ) || !is_running(folder, (const HChar*)path, flags))
+       || !VG_(am_is_valid_for_client)((Addr)named->path, 1, VKI_PROT_READ) || !is_running(named))
       return False;
    status->what = SsComplete;
    status->sres = VG_(mk_SysRes_Error)(ERROR_TEXT_BUSY);
    return True;
+}
+
+Bool pl_text_refuses(Int folder, Addr path, UWord flags, SyscallStatus* status)
+{
+   Named named = {folder, (const HChar*)path, {flags, 0, 0}};
+
+   return refuses(&named, status);
 }
 
 /* ---- calls that are no others' ---- */
@@ -162,10 +245,14 @@ void __wrap_vgSysWrap_generic_sys_truncate_before(ThreadId tid, SyscallArgLayout
 void pl_openat2_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
                        UWord* flags)
 {
+   Named named = {(Int)arguments->arg1, (const HChar*)arguments->arg2, {0, 0, 0}};
+
    (void)tid;
    (void)layout;
-   /* struct open_how begins with the flags. */
-   if (!VG_(am_is_valid_for_client)(arguments->arg3, sizeof(UWord), VKI_PROT_READ)
-       || !pl_text_refuses((Int)arguments->arg1, arguments->arg2, *(const UWord*)arguments->arg3, status))
+   /* Of a shorter structure the kernel says that it is wrong. */
+   if (arguments->arg4 >= sizeof named.how
+       && VG_(am_is_valid_for_client)(arguments->arg3, sizeof named.how, VKI_PROT_READ))
+      named.how = *(const OpenHow*)arguments->arg3;
+   if (!refuses(&named, status))
       *flags |= SfMayBlock;
 }

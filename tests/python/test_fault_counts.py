@@ -101,6 +101,8 @@ static void gone(void) {
     must(!ftruncate(file, HALF)); must(!ftruncate(file, ALL)); load(at, ALL);
     sprintf(path, "/proc/self/fd/%d", file);
     close(open(path, O_RDWR | O_TRUNC)); must(!ftruncate(file, ALL)); load(at, ALL);
+    unsigned long how[3] = {O_RDWR | O_TRUNC};
+    close(syscall(437 /* openat2 */, AT_FDCWD, path, how, sizeof how)); must(!ftruncate(file, ALL)); load(at, ALL);
 }
 static void same_name(void) {
     load(map(MAP_SHARED, memory_file()), ALL);
@@ -207,7 +209,7 @@ EXPECTED = {
     "holes": N + 2 * N + N + N,
     "below_dev_shm": N,
     "data": 3 * W + W // 2 + N // 2,
-    "gone": N + 3 * N // 2 + N,
+    "gone": N + 3 * N // 2 + N + N,
     "same_name": 2 * N + W,
     "moved": N // 2 + W // 2,
     # The child of a fork faults some pages of its own.

@@ -141,6 +141,7 @@ static int start(const char *name) {
     pipe2(begun, O_CLOEXEC);
     if (!(child = fork())) { dup2(begun[1], 1); execl(name, name, "-c", "echo; read line < fifo", NULL); _exit(9); }
     read(begun[0], &byte, 1);
+    close(begun[0]); close(begun[1]);
     return child;
 }
 static void end(int child) { kill(child, SIGKILL); waitpid(child, 0, 0); }
@@ -151,6 +152,9 @@ static void run(int folder, int closing) {
     OPEN(open("x", O_WRONLY)); OPEN(openat(folder, "x", O_RDWR)); OPEN(creat("x", 0700)); OPEN(truncate(self, 1));
     OPEN(open("x", O_TRUNC)); OPEN(open("x", O_RDONLY)); OPEN(open(self, O_WRONLY | O_CREAT | O_EXCL, 0700));
     OPEN(syscall(437 /* openat2 */, AT_FDCWD, "x", &how, sizeof how)); OPEN(open("script", O_WRONLY));
+    OPEN(syscall(437, AT_FDCWD, "x", &how, 8)); OPEN(syscall(437, AT_FDCWD, "x", 0, sizeof how));
+    how.resolve = 4 /* RESOLVE_NO_SYMLINKS */; OPEN(syscall(437, AT_FDCWD, "x", &how, sizeof how));
+    how.resolve = 8 /* RESOLVE_BENEATH */; OPEN(syscall(437, AT_FDCWD, self, &how, sizeof how));
     system("cp /bin/sh copy; cp /bin/sh other");
     mkfifo("fifo", 0600);
     int written = open("copy", O_WRONLY);
@@ -167,7 +171,15 @@ static void run(int folder, int closing) {
     child = start("./busy");
     OPEN(open("other", O_WRONLY)); OPEN(open("busy", O_WRONLY));
     end(child);
-    puts("");
+    /* What the recorder asks of a file leaves the program its locks. */
+    struct flock lock = {F_WRLCK, SEEK_SET, 0, 1, 0};
+    int locked = open("copy", O_RDWR);
+    fcntl(locked, F_SETLK, &lock);
+    open("copy", O_RDWR);
+    if (!fork()) { fcntl(locked, F_GETLK, &lock); _exit(lock.l_type == F_WRLCK && lock.l_pid == getppid() ? 7 : 8); }
+    int status;
+    wait(&status);
+    printf(" %d\n", WEXITSTATUS(status));
 }
 """
 
