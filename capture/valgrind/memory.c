@@ -523,6 +523,7 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
          pl_ranges_add(&shared, value, length);
          pl_files_send_data(value, 0, length, id, name);
          send_mapping_of(value, length, protection_of(segment), MAP_SHARED, 0, id, name);
+         pl_locks_made(value, length);
       }
       break;
    }

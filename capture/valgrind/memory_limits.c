@@ -376,6 +376,4 @@ void __wrap_vgSysWrap_linux_sys_shmat_before(ThreadId tid, SyscallArgLayout* lay
       return;
    }
    __real_vgSysWrap_linux_sys_shmat_before(tid, layout, arguments, status, flags);
-   if (status->what == SsComplete && !sr_isError(status->sres))
-      pl_locks_made(sr_Res(status->sres), whole_pages(facts.bytes));
 }

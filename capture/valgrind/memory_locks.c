@@ -17,8 +17,10 @@
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
+#include "pub_tool_mallocfree.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
+#include "pub_tool_xarray.h"
 
 #include "core.h"
 #include "memory.h"
@@ -39,19 +41,20 @@
 #define MLOCK_ONFAULT 1
 #define CAP_IPC_LOCK 14
 #define ALL_ADDRESSES (1UL << 47)
-#define MOST_PARTS 256
+#define ERROR_NO_CALL 38
 
-/* Locked mappings that are populated as they grow or become writable: not those that are locked as they fault. */
-static Ranges locked;
+/* Locked mappings that are populated as they grow or become writable, and those that are locked as they fault. */
+static Ranges locked, locked_on_fault;
 /* What the program maps from now on is locked, as it faults (MCL_ONFAULT) or at once. */
 static Bool locks_future = False, locks_future_on_fault = False;
 
-/* Parts of the range of an mprotect that will be populated. */
-static struct {
+typedef struct {
    Addr start;
    SizeT length;
-} parts[MOST_PARTS];
-static UInt parts_n = 0;
+} Part;
+
+/* Parts of the range of an mprotect that will be populated. */
+static XArray* parts = NULL;
 
 /* ---- the limit ---- */
 
@@ -65,19 +68,28 @@ static SizeT limit_of_locked(void)
    return limit.rlim_cur;
 }
 
+/* The file may be long: it has all groups of the process. */
 static SizeT locked_bytes(void)
 {
    static HChar text[4096];
-   const HChar* field;
+   const HChar* field = NULL;
    SysRes file = VG_(open)("/proc/self/status", VKI_O_RDONLY, 0);
-   Int length;
+   Int length, kept = 0;
 
    if (sr_isError(file))
       return 0;
-   length = VG_(read)((Int)sr_Res(file), text, sizeof text - 1);
+   while ((length = VG_(read)((Int)sr_Res(file), text + kept, (Int)sizeof text - 1 - kept)) > 0) {
+      kept += length;
+      text[kept] = '\0';
+      field = VG_(strstr)(text, "\nVmLck:\t");
+      if (field != NULL && VG_(strstr)(field, " kB") != NULL)
+         break;
+      if (kept > (Int)sizeof text / 2) {
+         VG_(memmove)(text, text + kept - 64, 64);
+         kept = 64;
+      }
+   }
    VG_(close)((Int)sr_Res(file));
-   text[length > 0 ? length : 0] = '\0';
-   field = VG_(strstr)(text, "\nVmLck:\t");
    return field == NULL ? 0 : VG_(strtoull10)(field + 8, NULL) << 10;
 }
 
@@ -94,6 +106,23 @@ Bool pl_locks_refuse(SizeT bytes)
 }
 
 /* ---- what is locked, and populated ---- */
+
+static void note(Addr start, SizeT length, Bool is_locked, Bool on_fault)
+{
+   pl_ranges_remove(&locked, start, length);
+   pl_ranges_remove(&locked_on_fault, start, length);
+   if (is_locked)
+      pl_ranges_add(on_fault ? &locked_on_fault : &locked, start, length);
+}
+
+/* Linux before 4.4 has no mlock2. */
+static void lock_in_kernel(Addr start, SizeT length, Bool on_fault)
+{
+   if (on_fault)
+      pl_system_call(NR_MLOCK2, start, length, MLOCK_ONFAULT, 0, 0, 0);
+   else
+      pl_system_call(__NR_mlock, start, length, 0, 0, 0, 0);
+}
 
 static void populate(const NSegment* segment, Addr start, SizeT length)
 {
@@ -131,11 +160,8 @@ static Bool is_accessible(const NSegment* segment, Addr start, SizeT length, UIn
 static Bool lock_part(const NSegment* segment, Addr start, SizeT length, UInt on_fault)
 {
    (void)segment;
-   pl_system_call(NR_MLOCK2, start, length, on_fault ? MLOCK_ONFAULT : 0, 0, 0, 0);
-   if (on_fault)
-      pl_ranges_remove(&locked, start, length);
-   else
-      pl_ranges_add(&locked, start, length);
+   lock_in_kernel(start, length, on_fault);
+   note(start, length, True, on_fault);
    return True;
 }
 
@@ -147,7 +173,7 @@ UWord pl_locks_kernel_flags(UWord flags)
 void pl_locks_made(Addr start, SizeT length)
 {
    if (locks_future)
-      pl_system_call(NR_MLOCK2, start, length, locks_future_on_fault ? MLOCK_ONFAULT : 0, 0, 0, 0);
+      lock_in_kernel(start, length, locks_future_on_fault);
 }
 
 Bool pl_locks_populates(UInt flags)
@@ -157,10 +183,7 @@ Bool pl_locks_populates(UInt flags)
 
 UInt pl_locks_mapped(Addr start, SizeT length, UInt protection, UInt flags, Bool alone)
 {
-   if (!locks_future_on_fault && (locks_future || (flags & MAP_LOCKED)))
-      pl_ranges_add(&locked, start, length);
-   else
-      pl_ranges_remove(&locked, start, length);
+   note(start, length, locks_future || (flags & MAP_LOCKED), locks_future_on_fault);
    if (alone || locks_future_on_fault)
       return flags & ~(UInt)(MAP_LOCKED | MAP_POPULATE);
    return locks_future && protection != 0 ? flags | MAP_LOCKED : flags;
@@ -168,7 +191,7 @@ UInt pl_locks_mapped(Addr start, SizeT length, UInt protection, UInt flags, Bool
 
 void pl_locks_unmapped(Addr start, SizeT length)
 {
-   pl_ranges_remove(&locked, start, length);
+   note(start, length, False, False);
 }
 
 void pl_locks_moved(Addr old_start, SizeT old_length, Addr start, SizeT length)
@@ -176,6 +199,7 @@ void pl_locks_moved(Addr old_start, SizeT old_length, Addr start, SizeT length)
    Bool was_locked = pl_ranges_touch(&locked, old_start, old_length);
 
    pl_ranges_move(&locked, old_start, old_length, start, length);
+   pl_ranges_move(&locked_on_fault, old_start, old_length, start, length);
    if (was_locked && length > old_length)
       pl_memory_for_parts(start + old_length, length - old_length, False, populate_part, True);
 }
@@ -191,36 +215,38 @@ void pl_locks_heap_grew(Addr start, Addr end)
 
 Bool pl_locks_refuse_growth(Addr start, SizeT bytes)
 {
-   return pl_ranges_touch(&locked, start, 1) && exceeds_limit(bytes);
+   return (pl_ranges_touch(&locked, start, 1) || pl_ranges_touch(&locked_on_fault, start, 1)) && exceeds_limit(bytes);
 }
 
 /* ---- mprotect ---- */
 
 static Bool note_part(const NSegment* segment, Addr start, SizeT length, UInt unused)
 {
+   Part part = {start, length};
+
    (void)unused;
-   if (segment->hasW || !pl_ranges_touch(&locked, start, length) || pl_memory_is_shared(start, length))
-      return True;
-   parts[parts_n].start = start;
-   parts[parts_n].length = length;
-   parts_n++;
-   return parts_n < MOST_PARTS;
+   if (!segment->hasW && pl_ranges_touch(&locked, start, length) && !pl_memory_is_shared(start, length))
+      VG_(addToXA)(parts, &part);
+   return True;
 }
 
 void pl_locks_before_protect(Addr start, SizeT length, UWord protection)
 {
-   parts_n = 0;
+   if (parts == NULL)
+      parts = VG_(newXA)(VG_(malloc), "pagelab.locks", VG_(free), sizeof(Part));
+   VG_(dropTailXA)(parts, VG_(sizeXA)(parts));
    if ((protection & VKI_PROT_WRITE) && pl_ranges_touch(&locked, start, length))
       pl_memory_for_parts(start, length, True, note_part, 0);
 }
 
 void pl_locks_protected(Addr start, SizeT length)
 {
-   UInt i;
+   Word i, n = parts == NULL ? 0 : VG_(sizeXA)(parts);
 
-   for (i = 0; i < parts_n; i++) {
-      if (start <= parts[i].start && parts[i].start + parts[i].length <= start + length)
-         pl_memory_advised(parts[i].start, parts[i].length, MADV_POPULATE_WRITE);
+   for (i = 0; i < n; i++) {
+      const Part* part = VG_(indexXA)(parts, i);
+      if (start <= part->start && part->start + part->length <= start + length)
+         pl_memory_advised(part->start, part->length, MADV_POPULATE_WRITE);
    }
 }
 
@@ -228,12 +254,9 @@ void pl_locks_protected(Addr start, SizeT length)
 
 static void after_mlock(Addr start, SizeT length, Bool on_fault)
 {
-   if (on_fault) {
-      pl_ranges_remove(&locked, start, length);
-      return;
-   }
-   pl_ranges_add(&locked, start, length);
-   pl_memory_for_parts(start, length, True, populate_part, False);
+   note(start, length, True, on_fault);
+   if (!on_fault)
+      pl_memory_for_parts(start, length, True, populate_part, False);
 }
 
 static Addr page_start(Addr address)
@@ -263,11 +286,11 @@ void pl_locks_after_call(UInt number, const UWord* args)
    case NR_MLOCK2:
       after_mlock(page_start(args[0]), whole_pages(args[0], args[1]), (args[2] & MLOCK_ONFAULT) != 0);
       break;
-   case __NR_munlock: pl_ranges_remove(&locked, page_start(args[0]), whole_pages(args[0], args[1])); break;
+   case __NR_munlock: note(page_start(args[0]), whole_pages(args[0], args[1]), False, False); break;
    case __NR_mlockall: after_mlockall(args[0]); break;
    case __NR_munlockall:
       locks_future = locks_future_on_fault = False;
-      pl_ranges_remove(&locked, 0, ALL_ADDRESSES);
+      note(0, ALL_ADDRESSES, False, False);
       break;
    default: break;
    }
@@ -299,6 +322,8 @@ void __wrap_vgSysWrap_generic_sys_mlockall_before(ThreadId tid, SyscallArgLayout
    (void)flags;
    if (asked == 0 || asked == MCL_ONFAULT || (asked & ~(UWord)(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)))
       error = VKI_EINVAL;
+   else if ((asked & MCL_ONFAULT) && pl_system_call(NR_MLOCK2, 0, 0, MLOCK_ONFAULT, 0, 0, 0) == -ERROR_NO_CALL)
+      error = VKI_EINVAL; /* the flag and the call came together */
    else if (limit == 0)
       error = VKI_EPERM;
    else if ((asked & MCL_CURRENT) && pl_memory_usage().all / PAGE_BYTES > limit / PAGE_BYTES)
@@ -316,5 +341,5 @@ void __wrap_vgSysWrap_generic_sys_mlockall_before(ThreadId tid, SyscallArgLayout
 void pl_locks_forked(void)
 {
    locks_future = locks_future_on_fault = False;
-   pl_ranges_remove(&locked, 0, ALL_ADDRESSES);
+   note(0, ALL_ADDRESSES, False, False);
 }

@@ -17,6 +17,7 @@
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcproc.h"
+#include "pub_tool_mallocfree.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
@@ -32,7 +33,8 @@
 #define O_ACCESS_MODE 3
 #define AT_FDCWD (-100)
 #define NO_LIMIT (~0UL)
-#define FILE_BYTES 16384
+/* By so much the lines that are put right may be longer. */
+#define MORE_BYTES 4096
 /* Signals of Linux, without the last one, which Valgrind keeps for itself. */
 #define SIGNALS_N 63
 
@@ -189,30 +191,47 @@ static const struct {
    Correct* correct;
 } files[] = {{"status", correct_status}, {"statm", correct_statm}, {"limits", correct_limits}};
 
-/* The corrected text's length; 0 if the file cannot be read. */
-static UInt read_corrected(const HChar* path, Correct* correct, ThreadId tid, HChar* out)
+/* All that the file has, or NULL. The status has all groups of the process, and so may be long. */
+static HChar* read_whole(const HChar* path)
 {
-   static HChar text[FILE_BYTES / 2];
    SysRes file = VG_(open)(path, VKI_O_RDONLY, 0);
-   HChar *line = text, *end;
-   UInt length = 0;
+   SizeT room = 8192, length = 0;
+   HChar* text;
    Int n;
 
    if (sr_isError(file))
-      return 0;
-   n = VG_(read)((Int)sr_Res(file), text, sizeof text - 1);
+      return NULL;
+   text = VG_(malloc)("pagelab.proc_files", room);
+   while ((n = VG_(read)((Int)sr_Res(file), text + length, (Int)(room - 1 - length))) > 0) {
+      length += (SizeT)n;
+      if (length > room / 2)
+         text = VG_(realloc)("pagelab.proc_files", text, room *= 2);
+   }
    VG_(close)((Int)sr_Res(file));
-   text[n > 0 ? n : 0] = '\0';
+   text[length] = '\0';
+   return text;
+}
+
+/* The corrected text, and its length; NULL if the file cannot be read. */
+static HChar* read_corrected(const HChar* path, Correct* correct, ThreadId tid, UInt* length)
+{
+   HChar *text = read_whole(path), *line = text, *out, *end;
+
+   *length = 0;
+   if (text == NULL)
+      return NULL;
+   out = VG_(malloc)("pagelab.proc_files", VG_(strlen)(text) + MORE_BYTES);
    while ((end = VG_(strchr)(line, '\n')) != NULL) {
-      UInt corrected = correct(line, tid, out + length);
+      UInt corrected = correct(line, tid, out + *length);
       if (corrected == 0) {
          corrected = (UInt)(end + 1 - line);
-         VG_(memcpy)(out + length, line, corrected);
+         VG_(memcpy)(out + *length, line, corrected);
       }
-      length += corrected;
+      *length += corrected;
       line = end + 1;
    }
-   return length;
+   VG_(free)(text);
+   return out;
 }
 
 /* ---- the calls ---- */
@@ -237,7 +256,6 @@ static Int open_copy(const HChar* name, const HChar* text, UInt length, UWord fl
 /* True if the call is done. */
 static Bool opens_own_file(Addr path, UWord flags, SyscallStatus* status)
 {
-   static HChar out[FILE_BYTES];
    ThreadId tid;
    const HChar* name;
    UInt i;
@@ -248,11 +266,14 @@ static Bool opens_own_file(Addr path, UWord flags, SyscallStatus* status)
    name = name_of_own_file((const HChar*)path, &tid);
    for (i = 0; name != NULL && i < sizeof files / sizeof files[0]; i++) {
       UInt length;
+      HChar* out;
       Int descriptor;
       if (VG_(strcmp)(name, files[i].name) != 0)
          continue;
-      length = read_corrected((const HChar*)path, files[i].correct, tid, out);
+      out = read_corrected((const HChar*)path, files[i].correct, tid, &length);
       descriptor = length == 0 ? -1 : open_copy(name, out, length, flags);
+      if (out != NULL)
+         VG_(free)(out);
       if (descriptor < 0)
          return False;
       status->what = SsComplete;

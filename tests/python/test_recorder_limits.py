@@ -172,6 +172,10 @@ static void show_locked(void) {
 }
 static void *lock(size_t bytes, int flags) { return map_kind(bytes, BOTH, MAP_PRIVATE | flags); }
 int main(void) {
+    /* Groups make /proc/self/status longer. */
+    static gid_t groups[2000];
+    for (int i = 0; i < 2000; i++) groups[i] = 100000 + i;
+    setgroups(2000, groups);
     limit(RLIMIT_MEMLOCK, 8 * MIB);
     if (setuid(65534)) puts("not root");
     /* Valgrind's own memory does not count. */
@@ -187,12 +191,21 @@ int main(void) {
     int segment = shmget(IPC_PRIVATE, 7 * MIB, 0600);
     TRY(shmat(segment, 0, 0) != (void *)-1);
     shmctl(segment, IPC_RMID, 0);
+    segment = shmget(IPC_PRIVATE, 2 * MIB, 0600);
+    void *attached;
+    TRY((attached = shmat(segment, 0, 0)) != (void *)-1); TRY(shmdt(attached));
+    shmctl(segment, IPC_RMID, 0);
     if (!fork()) { TRY(lock(9 * MIB, 0) != MAP_FAILED); fflush(stdout); _exit(0); }
     wait(0);
     TRY(mlockall(MCL_FUTURE | MCL_ONFAULT)); TRY((one = lock(MIB, MAP_POPULATE)) != MAP_FAILED);
     unsigned char present[256];
     mincore(one, MIB, present);
     printf(" %d", present[7] & 1);
+    munlockall();
+    one = map_kind(MIB, BOTH, MAP_PRIVATE);
+    TRY(syscall(SYS_mlock2, one, MIB, 1 /* MLOCK_ONFAULT */));
+    TRY((one = mremap(one, MIB, 2 * MIB, MREMAP_MAYMOVE)) != MAP_FAILED);
+    TRY(mremap(one, 2 * MIB, 9 * MIB, MREMAP_MAYMOVE) != MAP_FAILED);
     munlockall();
     limit(RLIMIT_MEMLOCK, 0);
     TRY(mlock(one, PAGE)); TRY(mlockall(MCL_FUTURE)); TRY(lock(MIB, MAP_LOCKED) != MAP_FAILED); TRY(munlock(one, PAGE));

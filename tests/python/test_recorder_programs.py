@@ -55,12 +55,20 @@ int main(void) {
 
 LOCKS_FUTURE = r"""
 #include <sys/resource.h>
+#include <sys/shm.h>
 int main(void) {
     /* What grows or becomes writable is populated, but not what is locked as it faults. */
     if (mlockall(MCL_FUTURE) || map(2048, 0) == MAP_FAILED) return 1;
     char *reserved = mmap(0, 1024 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mprotect(reserved, 1024 * PAGE, PROT_READ | PROT_WRITE)) return 1;
     if (mremap(reserved, 1024 * PAGE, 2048 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED) return 1;
+    char *parts = mmap(0, 600 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 600; i += 2) mprotect(parts + i * PAGE, PAGE, PROT_READ);
+    if (mprotect(parts, 600 * PAGE, PROT_READ | PROT_WRITE)) return 1;
+    int segment = shmget(IPC_PRIVATE, 400 * PAGE, 0600);
+    char *attached = shmat(segment, 0, 0);
+    shmctl(segment, IPC_RMID, 0);
+    if (attached == (char *)-1) return 1;
     if (mlockall(MCL_FUTURE | MCL_ONFAULT) || map(100, MAP_POPULATE) == MAP_FAILED) return 1;
     munlockall();
     /* Beyond the limit nothing is locked. */
@@ -407,7 +415,7 @@ def test_a_signal_after_the_programs_end_ends_the_recorder(pagelab: Pagelab, tmp
         pytest.param("int main(void) { return mlock(map(2048, 0), 2048 * PAGE); }", 2048, id="mlock"),
         pytest.param("int main(void) { return syscall(SYS_mlock2, map(2048, 0), 2048 * PAGE, 0); }", 2048, id="mlock2"),
         pytest.param("int main(void) { map(2048, MAP_LOCKED); }", 2048, id="MAP_LOCKED"),
-        pytest.param(LOCKS_FUTURE, 4096, id="mlockall, future"),
+        pytest.param(LOCKS_FUTURE, 5096, id="mlockall, future"),
         pytest.param("int main(void) { map(2048, 0); return mlockall(MCL_CURRENT); }", 2048, id="mlockall, current"),
         pytest.param(
             """int main(void) { char *to = map(1024, 0), *from = map(1024, 0);
