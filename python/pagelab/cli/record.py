@@ -273,7 +273,7 @@ def record_to(
     for loss in recording.losses:
         warn(f"the trace is incomplete: {loss}")
     if recording.needs_single_steps:
-        warn("--single-step runs what Valgrind cannot, natively, but at about 50,000 instructions per second")
+        warn("--single-step runs what Valgrind cannot, natively, but takes about 23 s per million instructions")
     for note in recording.notes:
         warn(note)
     parts = (

@@ -15,16 +15,16 @@ _BYTES_PER_SECOND = (0.5e9, 1.5e9, 3e9)
 docs/recorder.md, at 0.3, 1 and 2 billion accesses per second, which are assumed. Regular programs take far less."""
 
 
-_STEPS_PER_SECOND = 50_000
-"""Instructions per second of CPU time by single steps, as docs/recorder.md measures it on one virtual machine"""
+_SECONDS_PER_MILLION_STEPS = 23
+"""CPU time of a million single steps, as docs/recorder.md measures it on one virtual machine"""
 
 
 def estimate(trace: Path, stretches: Stretches | None, most_bytes: int | None, *, single_step: bool = False) -> str:
     """The estimate before a recording, when the program has not run yet."""
     if single_step:
         return (
-            f"single steps take about {1e6 / _STEPS_PER_SECOND:g} s of CPU time per million instructions (an estimate, "
-            "from one machine)"
+            f"single steps take about {_SECONDS_PER_MILLION_STEPS} s of CPU time per million instructions "
+            "(an estimate, from one machine)"
         )
     least, typical, most = (f"{rate / 1e9:g}" for rate in _BYTES_PER_SECOND)
     slow = f"{_SLOWDOWN[0]} to {_SLOWDOWN[1]} times the program's own time"
