@@ -6,6 +6,7 @@ pub mod programs;
 pub mod steps;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
@@ -165,12 +166,17 @@ pub fn mmap(addr: u64, len: u64, prot: Protection) -> EventKind {
 
 /// A configuration of a preset or a file in `tests/systems`, with `engine.check`.
 pub fn config(system: &str, set: &[&str]) -> Config {
+    assembled(system, set).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A system of the presets or of these tests with checks.
+pub fn assembled(system: &str, set: &[&str]) -> Result<Config, EngineError> {
     let file = format!("{}/tests/systems/{system}.toml", env!("CARGO_MANIFEST_DIR"));
     let system = if std::path::Path::new(&file).exists() { &file } else { system };
     let mut all = vec!["engine.check=on".to_owned(), "machine.memory_bytes=8GiB".to_owned()];
     all.extend(set.iter().map(|s| (*s).to_owned()));
     let assembly = Assembly { machine: Some("sandybridge-e5-2420"), system: Some(system), kernel: None, set: &all };
-    assemble(&assembly).unwrap_or_else(|e| panic!("{e}"))
+    assemble(&assembly)
 }
 
 /// Runs a source on the given CPUs to its end.
@@ -436,4 +442,18 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
             layer.name
         );
     }
+}
+
+/// Calls a function for each item on two threads, in order. For tests so long that they are the last to end.
+pub fn on_two_threads<Item: Sync>(items: &[Item], run: impl Fn(&Item) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            run(item);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        work();
+    });
 }

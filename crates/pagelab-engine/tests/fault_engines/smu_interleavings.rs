@@ -490,23 +490,33 @@ fn synced_pages_are_on_storage() {
     }
 }
 
-#[test]
-fn three_at_a_time() {
+fn three_at_a_time(races: &[[Actor; 3]]) {
     let begin = Race::new(3, 2, 2);
-    let unmap = Unmap { page: 0, pages: 8 };
-    for race in [
+    for race in races {
+        let count = explore(&begin, race, &read_all);
+        assert!(count > 10, "{race:?}: {count} schedules");
+    }
+}
+
+#[test]
+fn three_at_a_time_while_pages_are_mapped_and_reclaimed() {
+    three_at_a_time(&[
         [store(ABSENT), Kpted, Reclaim],
         [store(OLD), Kpted, Reclaim],
-        [store(ABSENT), load(ABSENT), unmap],
-        [load(ABSENT), Kpted, unmap],
-        [store(ABSENT), Kpoold, Exit],
         [Reclaim, Rearm, load(OLD)],
         [store(OLD), Sync, Reclaim],
         [store(ABSENT), Relocate { pages: 8 }, Reclaim],
+    ]);
+}
+
+#[test]
+fn three_at_a_time_while_pages_go() {
+    let unmap = Unmap { page: 0, pages: 8 };
+    three_at_a_time(&[
+        [store(ABSENT), load(ABSENT), unmap],
+        [load(ABSENT), Kpted, unmap],
+        [store(ABSENT), Kpoold, Exit],
         [store(ABSENT), Kpted, Truncate { page: 1 }],
         [Sync, Truncate { page: 1 }, Relocate { pages: 8 }],
-    ] {
-        let count = explore(&begin, &race, &read_all);
-        assert!(count > 10, "{race:?}: {count} schedules");
-    }
+    ]);
 }

@@ -99,7 +99,7 @@ fn walks_and_faults_of_two_layers_are_on_accounts() {
         "system.layers.guest.memory_bytes=12MiB",
     ];
     let config = config("nested-radix", &settings);
-    let main = || pagelab_trace::workload::parse("random:size=8MiB,accesses=60K", 1).unwrap();
+    let main = || pagelab_trace::workload::parse("random:size=8MiB,accesses=6K", 1).unwrap();
     let (mains, co_runner_specs) = ([(main(), &[0][..]), (main(), &[2][..])], ["chase:size=1MiB", "seq:size=256KiB"]);
     let co_runner = |(spec, cpu): (&&str, usize)| CoRunner { open: opener(spec), cpus: vec![cpu], memory_limit: None };
     let beside = BackgroundLoad {

@@ -114,9 +114,24 @@ fn pages_that_others_map_stay() {
 }
 
 #[test]
+fn cold_pages_leave_the_active_list_once() {
+    let deactivated = |new_pages: &str, times: usize| {
+        let stats = finished(&[SWAP, new_pages], |script| {
+            map(script, BASE, ANONYMOUS);
+            store_all(script, BASE);
+            (0..times).for_each(|_| advise(script, BASE, MADV_COLD));
+        });
+        stats.values["reclaim.deactivated"]
+    };
+    // Before Linux 5.9, anonymous pages started on the active list.
+    assert_eq!([0, 1, 2].map(|times| deactivated("kernel.new_pages=active", times)), [0, PAGES, PAGES]);
+    assert_eq!(deactivated("kernel.new_pages=inactive", 2), 0);
+}
+
+#[test]
 fn cold_pages_leave_first() {
-    let swapped_in = |advice: Option<u32>| {
-        let stats = finished(&[SWAP, "kernel.cgroup_limit_bytes=1MiB"], |script| {
+    let with_advice = |advice: Option<u32>| {
+        finished(&[SWAP, "kernel.cgroup_limit_bytes=1MiB"], |script| {
             map(script, BASE, ANONYMOUS);
             map(script, OTHER, ANONYMOUS);
             // All are in use, and on the active list.
@@ -133,10 +148,10 @@ fn cold_pages_leave_first() {
                 store_all(script, filler + n * PAGES * PAGE);
             }
             load_all(script, BASE);
-        });
-        stats.values["swap.in.pages"]
+        })
     };
-    assert!(swapped_in(Some(MADV_COLD)) < swapped_in(None), "the others were kept instead");
+    let [cold, kept] = [Some(MADV_COLD), None].map(with_advice);
+    assert!(cold.values["swap.in.pages"] < kept.values["swap.in.pages"], "the others were kept instead");
     let cold = finished(&[], |script| {
         map(script, BASE, ANONYMOUS);
         store_all(script, BASE);

@@ -2,8 +2,9 @@
 //! khugepaged, compared with a flat map of each page's contents.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{ScriptWriter, assert_frames_conserved, config, first_task, run};
+use crate::common::{ScriptWriter, assert_frames_conserved, config, first_task, on_two_threads, run};
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
@@ -400,12 +401,12 @@ fn systems() -> Vec<Config> {
 
 #[test]
 fn words_go_where_their_pages_go() {
-    let mut collapsed = 0;
-    for config in systems() {
+    let collapsed = AtomicUsize::new(0);
+    on_two_threads(&systems(), |config| {
         let layer = &config.system.layers[0];
         println!("{:?} {:?}", layer.page_table, layer.page_size);
-        let mut seen = torture(&config, cases(600), 1);
-        for (what, count) in torture(&config, cases(600), 2) {
+        let mut seen = torture(config, cases(600), 1);
+        for (what, count) in torture(config, cases(600), 2) {
             *seen.entry(what).or_default() += count;
         }
         let large = layer.page_size > PageSize::Size4K;
@@ -413,11 +414,11 @@ fn words_go_where_their_pages_go() {
             // These programs rarely have a range that khugepaged collapses.
             assert!(*count > 0 || what.contains("coll"), "{:?}: {seen:?}", layer.page_table);
         }
-        collapsed += seen.get("collapsed").copied().unwrap_or(0);
+        collapsed.fetch_add(seen.get("collapsed").copied().unwrap_or(0), Ordering::Relaxed);
         println!("  {seen:?}");
         assert_eq!(seen.len(), if large { 7 } else { 5 }, "{seen:?}");
-    }
-    assert!(collapsed > 0);
+    });
+    assert!(collapsed.into_inner() > 0);
 }
 
 /// A page that khugepaged did not find is written and evicted while khugepaged copies the pages next to it.

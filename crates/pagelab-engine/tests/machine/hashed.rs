@@ -316,7 +316,7 @@ fn a_walk_of_elastic_cuckoo_tables_reads_three_places_in_one_step() {
 fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
     let value = |stats: &Statistics, what: &str| stats.values[&format!("layer.native.page_table.{what}")];
     // 4,096 lines of 8 pages, and one of the code page.
-    let stats = run_workload(&config("elastic-cuckoo", &[]), "seq:size=128MiB,passes=1");
+    let stats = run_workload(&config("elastic-cuckoo", &[]), "stride:size=128MiB,stride=4KiB,passes=1");
     assert_eq!(value(&stats, "slots.used"), 4097);
     // 384 lines are too few, as are 768, 1536, 3072 and 6144 at a load of 0.6.
     assert_eq!(
@@ -328,7 +328,7 @@ fn elastic_cuckoo_tables_grow_with_the_process_and_faults_pay_for_it() {
     // Three blocks per resize.
     assert_eq!(stats.values["layer.native.fault.tables"], 3 * 5);
     let large = r#"system.layers.native.page_table={"kind":"elastic-cuckoo","way_entries":4096}"#;
-    let steady = run_workload(&config("elastic-cuckoo", &[large]), "seq:size=128MiB,passes=1");
+    let steady = run_workload(&config("elastic-cuckoo", &[large]), "stride:size=128MiB,stride=4KiB,passes=1");
     assert_eq!((value(&steady, "rehash.count"), value(&steady, "rehash.lines")), (0, 0));
     let install = |stats: &Statistics| stats.values["fault.stage.install.cycles"];
     assert!(install(&stats) > install(&steady), "what moves is paid for: {} {}", install(&stats), install(&steady));
@@ -356,7 +356,8 @@ fn fragmented_memory_has_no_room_for_the_ways_of_a_large_table() {
         r#"system.layers.native.age={"free_fraction":0.8,"huge_free_fraction":0.0,"unmovable_fraction":0.2,"seed":1}"#,
         "machine.memory_bytes=2GiB",
     ];
-    let source = pagelab_trace::workload::parse("seq:size=1GiB,passes=1", 1).unwrap();
+    // A page in each line of the table.
+    let source = pagelab_trace::workload::parse("stride:size=8GiB,stride=32KiB,passes=1", 1).unwrap();
     let placed = pagelab_engine::machine::simulation::PlacedSource { source, cpus: vec![0], memory_limit: None };
     let mut simulation =
         pagelab_engine::machine::simulation::Simulation::new(&config("elastic-cuckoo", &set), vec![placed], None)

@@ -105,19 +105,19 @@ fn a_switch_to_another_process_drops_its_segments() {
 fn a_walk_for_a_page_of_any_size_makes_one_search() {
     for (system, workload) in [
         ("hashed-power-segments", "random:size=64MiB,accesses=60K"),
-        ("hashed-power-2m", "random:size=1GiB,accesses=20K"),
-        ("hashed-power-thp", "random:size=1GiB,accesses=20K"),
+        ("hashed-power-2m", "random:size=128MiB,accesses=20K"),
+        ("hashed-power-thp", "random:size=128MiB,accesses=20K"),
     ] {
         for (cache, refs) in [("segment-lookaside-buffer", 1.0), ("none", 2.0)] {
             let cache = format!("system.layers.native.mmu_cache={cache}");
-            let stats = run_workload(&config(system, &[&cache]), workload);
+            let stats = run_workload(&config(system, &[&cache, TINY_TLBS[0], TINY_TLBS[1]]), workload);
             assert_conserved(&stats);
             let found = refs_per_walk(&stats);
             assert!((refs..refs + 0.02).contains(&found), "{system} {cache}: {found}");
         }
     }
-    // 512 pages of 2 MiB and the code page.
-    assert_eq!(slots(&run_workload(&config("hashed-power-2m", &[]), "seq:size=1GiB,passes=1")), 513);
+    // 64 pages of 2 MiB and the code page.
+    assert_eq!(slots(&run_workload(&config("hashed-power-2m", &[]), "seq:size=128MiB,passes=1")), 65);
 }
 
 /// A large page takes one slot in a segment of its own size. A small page in its segment makes that 512 slots.
@@ -164,7 +164,7 @@ fn a_tiny_table_that_evicts_entries_holds_all_pages() {
         "system.layers.native.page_table.full_groups=evict",
         "machine.memory_bytes=1GiB",
     ];
-    let stats = run_workload(&config("hashed-power", &set), "seq:size=64MiB,passes=2");
+    let stats = run_workload(&config("hashed-power", &set), "stride:size=64MiB,stride=4KiB,passes=2");
     assert_conserved(&stats);
     assert_eq!(slots(&stats), (64 << 8) + 1);
     assert_eq!(stats.values["layer.native.page_table.record.used"], (64 << 8) + 1 - 16);

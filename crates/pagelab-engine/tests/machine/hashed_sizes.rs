@@ -19,12 +19,12 @@ fn sizes(layer: &str, order: &str, tables: &str, probes: &str) -> String {
     format!(r#"system.layers.{layer}.page_table.sizes={{"order":[{order}],"tables":"{tables}","probes":"{probes}"}}"#)
 }
 
-/// 512 pages of 2 MiB do not fit into the TLBs; the code page is in their first level.
-const MANY: &str = "random:size=1GiB,accesses=20K";
+/// 128 pages of 2 MiB do not fit into the TLBs; the code page is in their first level.
+const MANY: &str = "random:size=256MiB,accesses=20K";
 
 #[test]
 fn a_walk_for_a_large_page_reads_a_line_per_size_that_is_probed_up_to_its_own() {
-    // Collisions among 512 pages and one: below 0.1 %, for lines of eight pages below 3 %.
+    // Collisions among 128 pages and one: below 0.1 %, for lines of eight pages below 3 %.
     for (system, refs, more) in
         [("hashed-open-2m", 1.0, 0.2), ("hashed-compact-thp", 1.0, 0.1), ("hashed-chained-thp", 1.0, 0.2)]
     {
