@@ -40,26 +40,27 @@ static UWord least(UWord a, UWord b)
    return a < b ? a : b;
 }
 
-/* Only root may raise the hard limit with which the recorder was started. */
-static void extend(void)
+void pl_cpu_time_extend(Int pid, const struct vki_rlimit* program)
 {
-   struct vki_rlimit asked = {extended(limit.rlim_cur), extended(limit.rlim_max)}, now;
+   struct vki_rlimit asked = {extended(program->rlim_cur), extended(program->rlim_max)}, now;
    static Bool warned = False;
 
-   if (!pl_kernel_limit(RLIMIT_CPU, &asked, NULL) && pl_kernel_limit(RLIMIT_CPU, NULL, &now)) {
+   /* Only root may raise the hard limit with which the recorder was started. */
+   if (!pl_kernel_limit_of(pid, RLIMIT_CPU, &asked, NULL) && pl_kernel_limit_of(pid, RLIMIT_CPU, NULL, &now)) {
       asked.rlim_max = now.rlim_max;
       asked.rlim_cur = least(asked.rlim_cur, now.rlim_max);
-      pl_kernel_limit(RLIMIT_CPU, &asked, NULL);
+      pl_kernel_limit_of(pid, RLIMIT_CPU, &asked, NULL);
    }
-   if (limit.rlim_cur == NO_LIMIT || warned)
+   /* A hard limit is never below the soft one, so there is none alone. */
+   if (program->rlim_cur == NO_LIMIT || warned)
       return;
    warned = True;
-   if (asked.rlim_cur == limit.rlim_cur)
+   if (asked.rlim_cur == program->rlim_cur)
       VG_(umsg)("pagelab note: its limit of CPU time (ulimit -t) of %lu s holds for Valgrind, which takes longer: only "
-                "root may raise it\n", limit.rlim_cur);
+                "root may raise it\n", program->rlim_cur);
    else
       VG_(umsg)("pagelab note: its limit of CPU time (ulimit -t) of %lu s was one of %lu s, as Valgrind takes longer\n",
-                limit.rlim_cur, asked.rlim_cur);
+                program->rlim_cur, asked.rlim_cur);
 }
 
 void pl_cpu_time_begin(const HChar* text)
@@ -70,7 +71,7 @@ void pl_cpu_time_begin(const HChar* text)
       limit.rlim_cur = VG_(strtoull10)(text, &end);
       limit.rlim_max = VG_(strtoull10)(end + 1, NULL);
    } else if (pl_kernel_limit(RLIMIT_CPU, NULL, &limit) && (limit.rlim_cur != NO_LIMIT || limit.rlim_max != NO_LIMIT)) {
-      extend();
+      pl_cpu_time_extend(0, &limit);
    }
 }
 
@@ -86,7 +87,7 @@ UWord pl_cpu_time_set(const struct vki_rlimit* asked)
    if (asked->rlim_max > limit.rlim_max && !pl_may_use(CAP_SYS_RESOURCE))
       return VKI_EPERM;
    limit = *asked;
-   extend();
+   pl_cpu_time_extend(0, &limit);
    return 0;
 }
 

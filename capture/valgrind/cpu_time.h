@@ -18,6 +18,8 @@
 
 /* As the log has been opened. `text` is what the image before it has left, "soft:hard"; NULL in the first one. */
 extern void pl_cpu_time_begin(const HChar* text);
+/* The kernel's limit of the process (0 is this one) becomes what it is to be for this one of the program. */
+extern void pl_cpu_time_extend(Int pid, const struct vki_rlimit* program);
 extern const struct vki_rlimit* pl_cpu_time_limit(void);
 /* setrlimit; 0, or what it fails with. */
 extern UWord pl_cpu_time_set(const struct vki_rlimit* asked);

@@ -12,13 +12,15 @@
    itself: too few for this tool, which has more. The kernel's limit stays when the program lowers its own, so an
    executed program would get a higher one. And Valgrind lets no program lower its hard limit.
 
-   The limit of file sizes would hold for what the tool writes, too: it has no effect, and the trace says so. */
+   The limit of file sizes would hold for what the tool writes, too: it has no effect, and the trace says so. But the
+   program sees the value that it has set, and what it executes natively gets it. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_libcproc.h"
+#include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
@@ -26,12 +28,17 @@
 #include "cpu_time.h"
 #include "limits.h"
 #include "memory_limits.h"
+#include "other_limits.h"
 #include "stream.h"
 
 #define RLIMIT_CPU 0
 #define RLIMIT_FSIZE 1
 #define RLIMIT_NOFILE 7
 
+#define NO_LIMIT (~0UL)
+#define CAP_SYS_RESOURCE 24
+
+extern ThreadId VG_(lwpid_to_vgtid)(Int thread_of_system);
 extern Int VG_(fd_soft_limit);
 extern Int VG_(fd_hard_limit);
 
@@ -40,10 +47,16 @@ extern Int VG_(fd_hard_limit);
 
 const HChar* pl_descriptors_text = NULL;
 static Bool has_lowered_hard_limit = False;
+static struct vki_rlimit file_size = {NO_LIMIT, NO_LIMIT};
+
+Bool pl_kernel_limit_of(Int pid, UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old)
+{
+   return pl_system_call(__NR_prlimit64, (ULong)pid, resource, (ULong)(Addr)limit, (ULong)(Addr)old, 0, 0) >= 0;
+}
 
 Bool pl_kernel_limit(UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old)
 {
-   return pl_system_call(__NR_prlimit64, 0, resource, (ULong)(Addr)limit, (ULong)(Addr)old, 0, 0) >= 0;
+   return pl_kernel_limit_of(0, resource, limit, old);
 }
 
 void pl_limits_make_room(void)
@@ -69,11 +82,15 @@ void pl_limits_begin(void)
    pl_memory_limits_tell_user();
    if (pl_descriptors_text == NULL) {
       pl_cpu_time_begin(NULL);
+      pl_kernel_limit(RLIMIT_FSIZE, NULL, &file_size);
       return;
    }
    soft = VG_(strtoll10)(pl_descriptors_text, &end);
    hard = VG_(strtoll10)(end + 1, &end);
    pl_cpu_time_begin(end + 1);
+   end = VG_(strchr)(end + 1, ',');
+   file_size.rlim_cur = VG_(strtoull10)(end + 1, &end);
+   file_size.rlim_max = VG_(strtoull10)(end + 1, NULL);
    if (hard < VG_(fd_hard_limit))
       VG_(fd_hard_limit) = (Int)hard;
    VG_(fd_soft_limit) = soft < VG_(fd_hard_limit) ? (Int)soft : VG_(fd_hard_limit);
@@ -81,10 +98,10 @@ void pl_limits_begin(void)
 
 const HChar* pl_limits_text(void)
 {
-   static HChar text[80];
+   static HChar text[120];
 
-   VG_(sprintf)(text, "%d:%d,%lu:%lu", VG_(fd_soft_limit), VG_(fd_hard_limit), pl_cpu_time_limit()->rlim_cur,
-                pl_cpu_time_limit()->rlim_max);
+   VG_(sprintf)(text, "%d:%d,%lu:%lu,%lu:%lu", VG_(fd_soft_limit), VG_(fd_hard_limit), pl_cpu_time_limit()->rlim_cur,
+                pl_cpu_time_limit()->rlim_max, file_size.rlim_cur, file_size.rlim_max);
    return text;
 }
 
@@ -98,6 +115,7 @@ static void tell_kernel(void)
 
    pl_memory_limits_tell_kernel();
    pl_cpu_time_tell_kernel();
+   pl_kernel_limit(RLIMIT_FSIZE, &file_size, NULL);
    if (!pl_kernel_limit(RLIMIT_NOFILE, NULL, &limit))
       return;
    limit.rlim_cur = (UWord)VG_(fd_soft_limit);
@@ -130,31 +148,56 @@ Int __wrap_vgPlain_sigtimedwait_zero(const vki_sigset_t* set, vki_siginfo_t* inf
 
 /* ---- calls ---- */
 
-/* Valgrind checks the limit that the program asks for, and keeps it. */
-static void ask_for_descriptors(const struct vki_rlimit* asked)
+static UWord set_descriptors(const struct vki_rlimit* asked)
 {
-   if (asked->rlim_max >= (UWord)VG_(fd_hard_limit) || asked->rlim_cur > asked->rlim_max)
-      return;
-   has_lowered_hard_limit = True;
+   if (asked->rlim_cur > asked->rlim_max)
+      return VKI_EINVAL;
+   if (asked->rlim_max > (UWord)VG_(fd_hard_limit))
+      return VKI_EPERM;
+   has_lowered_hard_limit |= asked->rlim_max < (UWord)VG_(fd_hard_limit);
+   VG_(fd_soft_limit) = (Int)asked->rlim_cur;
    VG_(fd_hard_limit) = (Int)asked->rlim_max;
+   return 0;
 }
 
-static void pretend_file_size(SyscallStatus* status)
+const struct vki_rlimit* pl_limit_of_file_size(void)
+{
+   return &file_size;
+}
+
+void pl_file_size_tell_user(const struct vki_rlimit* limit)
 {
    static Bool warned = False;
 
-   if (!warned)
+   if (!warned && limit->rlim_cur != NO_LIMIT)
       VG_(umsg)("pagelab: its limit of file sizes (ulimit -f) had no effect: it would hold for the recorder's memory\n");
-   warned = True;
-   status->what = SsComplete;
-   status->sres = VG_(mk_SysRes_Success)(0);
+   warned |= limit->rlim_cur != NO_LIMIT;
 }
 
-static void change_cpu_time(const struct vki_rlimit* asked, struct vki_rlimit* old, SyscallStatus* status)
+static UWord set_file_size(const struct vki_rlimit* asked)
 {
-   struct vki_rlimit before = *pl_cpu_time_limit();
-   UWord error = asked == NULL ? 0 : pl_cpu_time_set(asked);
+   if (asked->rlim_cur > asked->rlim_max)
+      return VKI_EINVAL;
+   if (asked->rlim_max > file_size.rlim_max && !pl_may_use(CAP_SYS_RESOURCE))
+      return VKI_EPERM;
+   file_size = *asked;
+   pl_file_size_tell_user(asked);
+   return 0;
+}
 
+/* The limits that are kept here: of descriptors, CPU time, and file sizes. */
+static void change(UWord resource, const struct vki_rlimit* asked, struct vki_rlimit* old, SyscallStatus* status)
+{
+   const struct vki_rlimit descriptors = {(UWord)VG_(fd_soft_limit), (UWord)VG_(fd_hard_limit)};
+   struct vki_rlimit before = resource == RLIMIT_CPU     ? *pl_cpu_time_limit()
+                              : resource == RLIMIT_FSIZE ? file_size
+                                                         : descriptors;
+   UWord error = 0;
+
+   if (asked != NULL)
+      error = resource == RLIMIT_CPU     ? pl_cpu_time_set(asked)
+              : resource == RLIMIT_FSIZE ? set_file_size(asked)
+                                         : set_descriptors(asked);
    status->what = SsComplete;
    status->sres = error != 0 ? VG_(mk_SysRes_Error)(error) : VG_(mk_SysRes_Success)(0);
    if (error == 0 && old != NULL)
@@ -178,15 +221,9 @@ static Bool change_limit(UWord resource, Addr new_address, Addr old_address, Sys
    if (is_bad(new_address, VKI_PROT_READ, status) || is_bad(old_address, VKI_PROT_WRITE, status)
        || pl_memory_limits_call(resource, asked, (struct vki_rlimit*)old_address, status))
       return True;
-   if (resource == RLIMIT_CPU) {
-      change_cpu_time(asked, (struct vki_rlimit*)old_address, status);
-      return True;
-   }
-   if (asked != NULL && resource == RLIMIT_NOFILE)
-      ask_for_descriptors(asked);
-   if (asked == NULL || resource != RLIMIT_FSIZE || asked->rlim_cur == ~0UL)
+   if (resource != RLIMIT_CPU && resource != RLIMIT_FSIZE && resource != RLIMIT_NOFILE)
       return False;
-   pretend_file_size(status);
+   change(resource, asked, (struct vki_rlimit*)old_address, status);
    return True;
 }
 
@@ -211,8 +248,19 @@ void __wrap_vgSysWrap_generic_sys_getrlimit_before(ThreadId tid, SyscallArgLayou
 void __wrap_vgSysWrap_linux_sys_prlimit64_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                  SyscallStatus* status, UWord* flags)
 {
-   Bool of_itself = arguments->arg1 == 0 || arguments->arg1 == (UWord)VG_(getpid)();
+   UWord as_given = arguments->arg1;
+   Int pid = (Int)as_given;
+   Bool of_itself = pid == 0 || pid == VG_(getpid)() || VG_(lwpid_to_vgtid)(pid) != VG_INVALID_THREADID;
 
-   if (!of_itself || !change_limit(arguments->arg2, arguments->arg3, arguments->arg4, status))
-      __real_vgSysWrap_linux_sys_prlimit64_before(tid, layout, arguments, status, flags);
+   if (of_itself ? change_limit(arguments->arg2, arguments->arg3, arguments->arg4, status)
+                 : is_bad(arguments->arg3, VKI_PROT_READ, status) || is_bad(arguments->arg4, VKI_PROT_WRITE, status)
+                      || pl_other_limits_call(pid, arguments->arg2, (const struct vki_rlimit*)arguments->arg3,
+                                              (struct vki_rlimit*)arguments->arg4, status))
+      return;
+   /* Valgrind knows this process by no thread's number. But a call that it makes itself must stay as it was. */
+   if (of_itself)
+      arguments->arg1 = 0;
+   __real_vgSysWrap_linux_sys_prlimit64_before(tid, layout, arguments, status, flags);
+   if (status->what == SsComplete)
+      arguments->arg1 = as_given;
 }

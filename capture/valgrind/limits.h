@@ -14,15 +14,19 @@
 #include "pub_tool_basics.h"
 #include "pub_tool_vki.h"
 
-/* A limit of the kernel, which is set if `limit` is not NULL. */
+/* A limit of the kernel, which is set if `limit` is not NULL; of another process than this one, if `pid` is not 0. */
+extern Bool pl_kernel_limit_of(Int pid, UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old);
 extern Bool pl_kernel_limit(UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old);
 
 /* Before the tool opens any: keeps descriptors for it. */
 extern void pl_limits_make_room(void);
-/* What an image leaves the next one (--descriptors=): its limits of descriptors and of CPU time, "soft:hard,soft:hard";
-   NULL in the first one. */
+/* What an image leaves the next one (--descriptors=): its limits of descriptors, of CPU time and of file sizes,
+   "soft:hard,soft:hard,soft:hard"; NULL in the first one. */
 extern const HChar* pl_descriptors_text;
 extern const HChar* pl_limits_text(void);
+/* The limit of file sizes that the program sees, and a word on it if it is one. */
+extern const struct vki_rlimit* pl_limit_of_file_size(void);
+extern void pl_file_size_tell_user(const struct vki_rlimit* limit);
 /* As options have been read. */
 extern void pl_limits_begin(void);
 /* What is executed will run natively: the kernel's limits become the program's, once Valgrind needs no more memory. */

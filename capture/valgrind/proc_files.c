@@ -24,6 +24,7 @@
 
 #include "core.h"
 #include "cpu_time.h"
+#include "limits.h"
 #include "memory_limits.h"
 #include "stream.h"
 #include "text_busy.h"
@@ -167,6 +168,7 @@ static UInt correct_limits(const HChar* line, ThreadId tid, HChar* out)
       const HChar* unit;
    } lines[] = {
       {"Max cpu time", pl_cpu_time_limit(), "seconds"},
+      {"Max file size", pl_limit_of_file_size(), "bytes"},
       {"Max address space", pl_memory_limit_of_address_space(), "bytes"},
       {"Max data size", &VG_(client_rlimit_data), "bytes"},
       {"Max stack size", &VG_(client_rlimit_stack), "bytes"},

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/other_limits.h
