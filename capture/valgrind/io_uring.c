@@ -82,7 +82,7 @@ typedef struct {
    Addr address;
    SizeT length;
    Bool writes;
-   /* What it writes goes to this file, at this place, or at the descriptor's offset if that is negative. */
+   /* It reads or writes this file, at this place, or at the descriptor's offset if that is negative. */
    Int file;
    Long offset;
 } Pending;
@@ -192,18 +192,17 @@ static void note_submission(Int descriptor, Addr entry)
    UInt options = (UInt)load(entry + OPTIONS, 1);
    Pending reads = {.descriptor = descriptor, .user_data = load(entry + USER_DATA, 8), .address = load(entry + ADDRESS, 8),
                     .length = (UInt)load(entry + LENGTH, 4), .writes = True, .file = NO_FILE};
-   Pending writes = reads;
+   Bool is_write = operation == WRITEV || operation == WRITE || operation == WRITE_FIXED;
+   Pending writes;
 
-   writes.writes = False;
-   if (operation == WRITEV || operation == WRITE || operation == WRITE_FIXED) {
-      writes.file = (Int)load(entry + FILE_DESCRIPTOR, 4);
-      writes.offset = (Long)load(entry + FILE_OFFSET, 8);
-      if (options & FIXED_FILE) {
-         writes.file = NO_FILE;
-         if (has_memory_files)
-            tell("with registered files in memory");
-      }
+   if ((is_write || operation == READV || operation == READ || operation == READ_FIXED) && !(options & FIXED_FILE)) {
+      reads.file = (Int)load(entry + FILE_DESCRIPTOR, 4);
+      reads.offset = (Long)load(entry + FILE_OFFSET, 8);
+   } else if (is_write && has_memory_files) {
+      tell("with registered files in memory");
    }
+   writes = reads;
+   writes.writes = False;
    switch (operation) {
    case READV: add_vectors(reads, reads.address, (UInt)reads.length); break;
    case WRITEV: add_vectors(writes, writes.address, (UInt)writes.length); break;
@@ -256,8 +255,8 @@ static UWord completed_bytes(Addr entry)
    return result > 0 ? (UWord)result : 0;
 }
 
-/* What has been written to the file at its descriptor's offset by operations that completed from this number on. */
-static UWord written_later(const IoRing* ring, UInt from, UInt tail, Int file)
+/* By how much operations that completed from this number on have moved the descriptor's offset. */
+static UWord moved_later(const IoRing* ring, UInt from, UInt tail, Int file)
 {
    UWord bytes = 0;
    UInt i;
@@ -295,12 +294,12 @@ static void complete(const IoRing* ring, UInt tail)
          operation.length = bytes;
       bytes -= operation.length;
       pl_memory_kernel_access(operation.writes, operation.address, operation.length);
-      if (operation.file == NO_FILE)
+      if (operation.file == NO_FILE || operation.writes)
          continue;
-      /* The descriptor's offset is behind all that has been written there since. */
+      /* The descriptor's offset is behind all that has been read and written there since. */
       end = operation.offset >= 0 ? operation.offset + (Long)operation.length
                                   : VG_(lseek)(operation.file, 0, SEEK_CUR) - (Long)bytes
-                                       - (Long)written_later(ring, ring->seen + 1, tail, operation.file);
+                                       - (Long)moved_later(ring, ring->seen + 1, tail, operation.file);
       pl_files_written(operation.file, end, operation.length);
    }
    pending_n = kept;

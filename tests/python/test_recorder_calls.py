@@ -228,6 +228,7 @@ int main(int n, char **names) {
     struct io_uring_params about = {0};
     int ring = syscall(SYS_io_uring_setup, 8, &about), both = PROT_READ | PROT_WRITE, file = memfd_create("data", 0);
     if (ring < 0) return 77;
+    int all = 2;
     ftruncate(file, 512 * PAGE);
     volatile char *mapped = mmap(0, 512 * PAGE, PROT_READ, MAP_SHARED, file, 0);
     char *in = mmap(0, about.sq_off.array + 4 * about.sq_entries, both, MAP_SHARED, ring, IORING_OFF_SQ_RING);
@@ -242,17 +243,21 @@ int main(int n, char **names) {
                                        .off = 192 * PAGE, .user_data = 1};
     ((unsigned *)(in + about.sq_off.array))[1] = 1;
     if (n > 1 && *names[1] == 'o') {
-        /* At the descriptor's offset. */
+        /* At the descriptor's offset, which a read moves then. */
         lseek(file, 64 * PAGE, SEEK_SET);
-        entries[0].flags = IOSQE_IO_LINK;
-        entries[0].off = entries[1].off = -1;
+        entries[2] = (struct io_uring_sqe){.opcode = IORING_OP_READ, .fd = file, .addr = (size_t)memory,
+                                           .len = 32 * PAGE, .user_data = 2};
+        ((unsigned *)(in + about.sq_off.array))[2] = 2;
+        entries[0].flags = entries[1].flags = IOSQE_IO_LINK;
+        entries[0].off = entries[1].off = entries[2].off = -1;
+        all = 3;
     } else if (n > 1) {
         entries[0].flags = IOSQE_FIXED_FILE;
         entries[0].fd = 0;
         syscall(SYS_io_uring_register, ring, 2 /* IORING_REGISTER_FILES */, &file, 1);
     }
-    __atomic_store_n((unsigned *)(in + about.sq_off.tail), 2, __ATOMIC_RELEASE);
-    if (syscall(SYS_io_uring_enter, ring, 2, 2, IORING_ENTER_GETEVENTS, 0, 0) != 2) return 1;
+    __atomic_store_n((unsigned *)(in + about.sq_off.tail), all, __ATOMIC_RELEASE);
+    if (syscall(SYS_io_uring_enter, ring, all, all, IORING_ENTER_GETEVENTS, 0, 0) != all) return 1;
     int sum = 0;
     for (int i = 0; i < 512; i++) sum += mapped[i * PAGE];
     printf("%d\n", sum);
