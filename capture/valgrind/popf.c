@@ -23,8 +23,6 @@
 #include "popf.h"
 
 #define POPF 0x9d
-#define OPERAND_SIZE_PREFIX 0x66
-#define REX_W 0x08
 #define FLAG_TF (1UL << 8)
 #define FLAG_AC (1UL << 18)
 
@@ -35,49 +33,34 @@ static void tell_of(const HChar* flag, Bool* warned)
    *warned = True;
 }
 
-static VG_REGPARM(2) void look_at_flags(Addr stack_pointer, ULong bytes)
+static VG_REGPARM(1) void look_at_flags(Addr stack_pointer)
 {
    static Bool warned_of_steps = False, warned_of_alignment = False;
    ULong flags;
 
-   if (!VG_(am_is_valid_for_client)(stack_pointer, bytes, VKI_PROT_READ))
+   if (!VG_(am_is_valid_for_client)(stack_pointer, sizeof flags, VKI_PROT_READ))
       return;
-   flags = bytes == sizeof(UShort) ? *(const UShort*)stack_pointer : *(const ULong*)stack_pointer;
+   flags = *(const ULong*)stack_pointer;
    if (flags & FLAG_TF)
       tell_of("TF for single steps", &warned_of_steps);
    if (flags & FLAG_AC)
       tell_of("AC for alignment checks", &warned_of_alignment);
 }
 
-/* How many bytes the instruction pops, if it is popf, with prefixes or not; else 0. With REX.W it pops 64 bits. */
-static UInt popped_bytes(const UChar* code, UInt length)
+/* With a prefix that changes nothing (REX), or none. Valgrind does not know the one that pops 16 bits. */
+static Bool is_popf(const UChar* code, UInt length)
 {
-   UInt bytes = sizeof(ULong), i;
-
-   if (code[length - 1] != POPF)
-      return 0;
-   for (i = 0; i + 1 < length; i++) {
-      Bool is_rex = i + 2 == length && (code[i] & 0xf0) == 0x40;
-      if (code[i] == OPERAND_SIZE_PREFIX)
-         bytes = sizeof(UShort);
-      else if (!is_rex)
-         return 0;
-      else if (code[i] & REX_W)
-         bytes = sizeof(ULong);
-   }
-   return bytes;
+   return code[length - 1] == POPF && (length == 1 || (length == 2 && (code[0] & 0xf0) == 0x40));
 }
 
 void pl_popf_instruction(IRSB* out, Addr pc, UInt length)
 {
-   UInt bytes = length == 0 ? 0 : popped_bytes((const UChar*)pc, length);
    IRTemp stack_pointer;
 
-   if (bytes == 0)
+   if (length == 0 || !is_popf((const UChar*)pc, length))
       return;
    stack_pointer = newIRTemp(out->tyenv, Ity_I64);
    addStmtToIRSB(out, IRStmt_WrTmp(stack_pointer, IRExpr_Get(offsetof(VexGuestAMD64State, guest_RSP), Ity_I64)));
-   addStmtToIRSB(out, IRStmt_Dirty(unsafeIRDirty_0_N(
-                         2, "pl_look_at_flags", VG_(fnptr_to_fnentry)(look_at_flags),
-                         mkIRExprVec_2(IRExpr_RdTmp(stack_pointer), mkIRExpr_HWord(bytes)))));
+   addStmtToIRSB(out, IRStmt_Dirty(unsafeIRDirty_0_N(1, "pl_look_at_flags", VG_(fnptr_to_fnentry)(look_at_flags),
+                                                     mkIRExprVec_1(IRExpr_RdTmp(stack_pointer)))));
 }

@@ -362,13 +362,21 @@ def test_what_the_program_did_not_get_is_a_loss_that_all_commands_tell(
     assert loss in pagelab("run", "t.trace", "-s", "radix").stderr
 
 
-def test_an_instruction_that_valgrind_does_not_know_is_a_loss(pagelab: Pagelab, tmp_path: Path) -> None:
-    # vpaddd of 512 bits.
-    source = 'int main(void) { __asm__ volatile(".byte 0x62, 0xf1, 0x7d, 0x48, 0xfe, 0xc1"); }'
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        pytest.param(".byte 0x62, 0xf1, 0x7d, 0x48, 0xfe, 0xc1", "0x62 0xF1 0x7D 0x48", id="vpaddd of 512 bits"),
+        pytest.param("sub $128, %rsp; pushfq; popfw", "0x66 0x9D", id="popf of 16 bits"),
+    ],
+)
+def test_an_instruction_that_valgrind_does_not_know_is_a_loss(
+    pagelab: Pagelab, tmp_path: Path, code: str, named: str
+) -> None:
+    source = f'int main(void) {{ __asm__ volatile("{code}"); }}'
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, source))
     assert recorded.returncode == 132, recorded.stderr
     (loss,) = losses(pagelab)
-    assert "does not know the instruction 0x62 0xF1 0x7D 0x48" in loss
+    assert f"does not know the instruction {named}" in loss
     assert "SIGILL" in loss
 
 
