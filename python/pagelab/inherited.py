@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 _STANDARD_STREAMS = range(3)
+_VARIABLES_OF_SHELLS = ("PWD", "OLDPWD", "SHLVL")
 
 _opened: list[int] = []
 _variables: list[str] = []
@@ -40,6 +41,15 @@ def leave_to_programs() -> None:
         os.set_inheritable(descriptor, False)
     for name in _variables:
         os.environ.pop(name, None)
+
+
+def through_shell(script: str, *arguments: str) -> list[str]:
+    """The words of a shell that executes `script`, and then the program whose words follow, which it leaves alone.
+
+    Shells set variables for what they execute: dash sets `PWD`, bash also `OLDPWD` and `SHLVL`.
+    """
+    unset = " ".join(name for name in _VARIABLES_OF_SHELLS if name not in os.environ)
+    return ["/bin/sh", "-c", f'{script}; {f"unset {unset}; " if unset else ""}exec "$@"', *(arguments or ("sh",))]
 
 
 def _was_set(beginning: bytes) -> bool:

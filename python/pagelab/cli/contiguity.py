@@ -16,6 +16,7 @@ from pagelab import _engine
 from pagelab.capture.program_exit import SIGNALLED
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
+from pagelab.inherited import leave_to_programs
 from pagelab.output import ensure_ending, ensure_writable, write_atomically
 
 # It takes numpy, which takes longer to import than the command line to answer: only what measures does.
@@ -106,6 +107,7 @@ def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
     # Before anything runs in vain.
     zero_frame = contiguity.find_zero_frame()
     with _interrupts_for_the_program():
+        leave_to_programs()
         try:
             program = subprocess.Popen(command)
         except OSError as error:
@@ -182,7 +184,10 @@ def _cell(statistic: str, value: float | None) -> str:
 @contextmanager
 def _interrupts_for_the_program() -> Iterator[None]:
     """Ctrl-C ends the program, not us: the measurements until then are a result."""
-    previous = signal.signal(signal.SIGINT, lambda *_: None)
+    previous = signal.getsignal(signal.SIGINT)
+    # One that is ignored is so for the program, too.
+    if previous != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
     finally:

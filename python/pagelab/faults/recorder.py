@@ -26,6 +26,7 @@ from pathlib import Path
 
 from pagelab import _engine
 from pagelab._engine import TraceError, UsageError
+from pagelab.inherited import leave_to_programs, through_shell
 
 BENCHMARK = "first-write"
 
@@ -71,7 +72,7 @@ print((time.process_time_ns() - begin) / PAGES)
 """
 _PROBES = 5
 # Stops itself until perf is ready, and then becomes the program.
-_LAUNCHER = 'kill -STOP $$; exec "$@"'
+_LAUNCHER = "kill -STOP $$"
 _PATIENCE_SECONDS = 60
 _PRESSURE = Path("/proc/pressure/cpu")
 _BUSY = 0.1
@@ -258,7 +259,8 @@ class Perf:
 
     def record(self, command: Sequence[str]) -> _Ended:
         """Runs a program and records its faults from its first instruction to its end."""
-        launcher = subprocess.Popen(["/bin/sh", "-c", _LAUNCHER, "sh", *command])
+        leave_to_programs()
+        launcher = subprocess.Popen([*through_shell(_LAUNCHER), *command])
         try:
             os.waitpid(launcher.pid, os.WUNTRACED)
             with self._attached(launcher.pid):

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
+from pagelab.inherited import leave_to_programs, through_shell
 from pagelab.major_faults import MajorFaultError
 from pagelab.major_faults.memory_group import Group, limited
 
@@ -204,7 +205,8 @@ def resident(path: Path) -> int:
 
 def _run(plan: Plan, group: Group | None, left: int) -> NativeRun:
     # The shell joins the group and becomes the program, so nothing that the program does is charged elsewhere.
-    join = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group.members)] if group else []
+    join = through_shell('echo $$ > "$0" || exit', str(group.members)) if group else []
+    leave_to_programs()
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as output:
         started = time.monotonic()
         process = subprocess.Popen([*join, *plan.command], stdout=output)

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from pagelab._engine import UsageError
 from pagelab.capture.program_exit import SIGNALLED
+from pagelab.inherited import leave_to_programs
 from pagelab.run_time.layouts import Layout
 
 _PR_SET_THP_DISABLE = 41
@@ -108,6 +109,7 @@ class Program:
         sampler: "_Sampler | None" = None,
         show_errors: bool = False,
     ) -> Run:
+        leave_to_programs()
         with self._input() as stdin, self._output() as stdout:
             begin = time.monotonic()
             try:
