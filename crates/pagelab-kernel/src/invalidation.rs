@@ -48,6 +48,8 @@ pub struct MappingCounters {
 pub struct Invalidation {
     /// Their ranges, all in one address space.
     pub ranges: Vec<VaRange>,
+    /// The segments among the ranges that walks reach by other entries than before.
+    pub segments: Vec<VaRange>,
     /// Number of mapped pages in the ranges.
     pub pages: u64,
     /// Whether to flush the whole address space instead.

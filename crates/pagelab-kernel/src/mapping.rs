@@ -86,6 +86,10 @@ impl Os {
         // Not before all entries are gone: several of these mappings may show one page.
         outcome.unmapped.drain(..).for_each(|vma| layer.release_memory_pages(context, &vma));
         layer.follow_mappings(context, space.index);
+        for segment in layer.take_rewritten_segments(space.index) {
+            outcome.gone.add(segment, 1);
+            outcome.gone.segments.push(segment);
+        }
         if let EventKind::Madvise { addr, len, .. } = *kind
             && let Ok(range) = VaRange::from_bytes(addr, len)
         {
@@ -318,6 +322,8 @@ impl Os {
             pages += remove_pages(context, layer, space.index, part)?;
         }
         layer.detach_segments(space.index, everything);
+        // The whole space is flushed.
+        layer.take_rewritten_segments(space.index);
         pages += if layer.spaces[space.index].table.clears_lazily() {
             abandon_pages(context, layer, space.index, everything)?
         } else {
@@ -333,7 +339,7 @@ impl Os {
             self.request_arming(&mut effects, context, space, range);
             assert!(effects.wakeups.is_empty(), "the engine of files fills at once");
         }
-        Ok(Invalidation { ranges: vec![everything], pages, full: true, recorded: false })
+        Ok(Invalidation { ranges: vec![everything], pages, full: true, ..Invalidation::default() })
     }
 
     /// Copies the parent's VMAs to a child, and shares the pages whose contents the child could not fault in again

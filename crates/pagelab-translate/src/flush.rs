@@ -31,6 +31,8 @@ impl Hardware {
         }
         let unit = &mut self.units[core];
         what.ranges.iter().for_each(|range| unit.invalidate_units(asid, range.start, range.end));
-        self.mmu_caches.cache(core, layer).flush_with_page(asid);
+        let cache = self.mmu_caches.cache(core, layer);
+        cache.flush_with_page(asid);
+        what.segments.iter().for_each(|range| cache.invalidate_segments(asid, range.start, range.end));
     }
 }

@@ -4,8 +4,14 @@
 use crate::common::{
     ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, checked, config, run, run_all,
 };
+use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::base::ids::SpaceIx;
 use pagelab_engine::base::rng::Rng;
+use pagelab_engine::base::step::{RefKind, Step};
+use pagelab_engine::kernel::reclaim::{Pressure, plan_scan};
+use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
+use pagelab_engine::page_table::WalkList;
 use pagelab_trace::workload::parse;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source, cases};
 
@@ -184,6 +190,144 @@ fn the_last_process_takes_the_slots_with_it() {
     };
     assert_eq!(end(|addr| EventKind::Munmap { addr, len: PAGES * PAGE }), 0);
     assert_eq!(end(|_| EventKind::Exit { code: 0 }), 0);
+}
+
+/// Entries of the segment table of a space.
+fn segment_entries(simulation: &Simulation, space: SpaceIx) -> usize {
+    let layer = &simulation.kernels.os.layers[0];
+    let (mem, mut list) = (&layer.memory.contents, WalkList::new());
+    layer.spaces[space].table.walk(mem, VirtAddr(0), &mut list);
+    let table = list.refs()[0].addr.align_down(PAGE);
+    (0..PAGE).step_by(16).filter(|&at| mem.read(table + at) != 0).count()
+}
+
+/// A mapping of 80 GiB has 320 segments, a table has 256 entries.
+#[test]
+fn a_segment_takes_an_entry_with_its_first_page() {
+    let large = || EventKind::Mmap {
+        addr: segment(0),
+        len: 80 << 30,
+        prot: Protection::READ_WRITE,
+        flags: MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS),
+        file: None,
+        file_offset: 0,
+    };
+    // Two pages of the first segment and one of the last: two entries.
+    for (touched, count) in [(&[][..], 0), (&[0], 1), (&[0, 1], 1), (&[0, 1, (80 << 30) / PAGE - 1], 2)] {
+        let mut script = ScriptWriter::new();
+        script.event(0, large());
+        touched.iter().for_each(|page| script.store(0, segment(0) + page * PAGE));
+        let (simulation, stats) = checked(SYSTEM, &[SHARED], script);
+        let space = simulation.programs.inputs[0].spaces().next().expect("it has a process");
+        assert_eq!(segment_entries(&simulation, space.index), count, "{touched:?}");
+        assert_eq!(stats.values["fault.minor.count"], touched.len() as u64);
+        assert_eq!(shared(&stats), (320, 0, 0));
+    }
+    // What one process touches takes an entry of each.
+    let mut script = ScriptWriter::new();
+    script.event(0, large());
+    let threads = processes(&mut script, 3);
+    (0..3).for_each(|n| script.store(threads[1], segment(n)));
+    let (simulation, _) = checked(SYSTEM, &[SHARED], script);
+    let spaces: Vec<_> = simulation.programs.inputs[0].spaces().collect();
+    let counts: Vec<_> = spaces.iter().map(|space| segment_entries(&simulation, space.index)).collect();
+    assert_eq!(counts, [3, 3, 3]);
+}
+
+/// A slot's tag has room for the numbers of 256 segments of 1 TiB. So those that have ended are used again.
+#[test]
+fn numbers_of_segments_are_used_again() {
+    let mut script = ScriptWriter::new();
+    let addr = 1 << 40;
+    for n in 0..300 {
+        script.event(0, map_with(addr, 1, Protection::READ_WRITE, n * PAGE));
+        script.store(0, addr);
+        script.event(0, EventKind::Munmap { addr, len: PAGE });
+    }
+    let set = [SHARED, "system.layers.native.page_table.segments.bytes=1TiB"];
+    let (_, stats) = checked(SYSTEM, &set, script);
+    assert_eq!(shared(&stats), (300, 0, 0));
+}
+
+/// A process whose segment table is full leaves a segment when another one maps a page there.
+#[test]
+fn a_process_without_room_for_a_segment_leaves_it() {
+    let mut script = ScriptWriter::new();
+    let flags = MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS);
+    let (addr, len, prot) = (segment(1000), PAGES * PAGE, Protection::READ_WRITE);
+    script.event(0, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+    let threads = processes(&mut script, 2);
+    // Two groups of eight entries: those of the segment and of its complement.
+    let other = |n: u64| segment(1000) + n * 32 * SEGMENT;
+    (1..=16).for_each(|n| {
+        script.mmap(threads[1], other(n), PAGE);
+        script.store(threads[1], other(n));
+    });
+    store_all(&mut script, threads[0], addr);
+    let (_, stats) = checked(SYSTEM, &[SHARED], script);
+    assert_eq!(shared(&stats), (2, 1, 0));
+    assert_eq!(slots(&stats), PAGES + 16);
+}
+
+/// Counts of look-aside buffers: hits, misses, and entries that were dropped.
+fn looked_up(stats: &Statistics) -> (u64, u64, u64) {
+    let count = |what: &str| stats.values[&format!("layer.native.mmu_cache.segments.{what}")];
+    (count("hits"), count("misses"), count("invalidated"))
+}
+
+/// A segment of a process whose page a thread on each of several CPUs touches, then a call, then another touch by each.
+fn look_ups(cpus: &[usize], call: fn(&mut ScriptWriter)) -> (u64, u64, u64) {
+    let run = |with: bool| {
+        let mut script = ScriptWriter::new();
+        let others: Vec<u32> = (1..cpus.len()).map(|_| script.thread(0)).collect();
+        let threads: Vec<u32> = std::iter::once(0).chain(others).collect();
+        script.mmap(0, segment(0), 2 * PAGE);
+        threads.iter().for_each(|&thread| script.store(thread, segment(0)));
+        if with {
+            call(&mut script);
+            threads.iter().for_each(|&thread| script.store(thread, segment(0)));
+        }
+        let (_, stats) = run(&config(SYSTEM, &[SHARED, "engine.sync_quantum_cycles=0"]), script.finish(), cpus);
+        assert_conserved(&stats);
+        looked_up(&stats)
+    };
+    let (without, with) = (run(false), run(true));
+    (with.0 - without.0, with.1 - without.1, with.2 - without.2)
+}
+
+#[test]
+fn a_look_aside_buffer_drops_a_segment_that_becomes_shared_or_ceases_to_be() {
+    fn join(script: &mut ScriptWriter) {
+        script.event(0, EventKind::Munmap { addr: segment(0), len: 2 * PAGE });
+        script.event(0, map_with(segment(0), 2, Protection::READ_WRITE, 0));
+    }
+    fn leave(script: &mut ScriptWriter) {
+        join(script);
+        script.store(0, segment(0));
+        script.event(0, EventKind::Mprotect { addr: segment(0) + PAGE, len: PAGE, prot: READ_ONLY });
+    }
+    // The first walk finds the new entry and no page; the one after the fault hits.
+    assert_eq!(look_ups(&[0], join), (1, 1, 1));
+    // Its entry is dropped again, so the walk after it misses once more.
+    assert_eq!(look_ups(&[0], leave), (1, 2, 2));
+    // Both CPUs drop theirs, and both have a fault on the page, at the same time.
+    assert_eq!(look_ups(&[0, 2], join), (2, 2, 2));
+}
+
+/// A scan reads the slot of a page once, however many processes share it.
+#[test]
+fn a_scan_reads_a_shared_slot_once() {
+    let set = [SHARED, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1GiB"];
+    for (set, per_page) in [(&set[..], 1), (&set[1..], 3)] {
+        let (simulation, _) = checked(SYSTEM, set, sharers(3));
+        let layer = &simulation.kernels.os.layers[0];
+        let mut step = Step::default();
+        plan_scan(layer, Pressure::Memory, &mut step);
+        let count = |wanted: RefKind| step.refs.iter().filter(|r| r.kind == wanted).count();
+        let pages = count(RefKind::Write);
+        assert!(pages >= 32, "{pages}");
+        assert_eq!(count(RefKind::Locked), 1 + per_page * pages);
+    }
 }
 
 #[test]

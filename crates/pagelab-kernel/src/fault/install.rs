@@ -45,6 +45,9 @@ impl Fault {
             return Ok(false);
         }
         let layer = self.layer(os);
+        for segment in layer.take_rewritten_segments(space) {
+            effects.invalidate(self.request.space, segment).segments.push(segment);
+        }
         if self.progress.work.allocates() {
             for n in 0..1 << (self.target.order - self.target.size.order()) {
                 layer.list_page(&Mapping { pfn: self.target.frame + n, ..self.target.mapping() });

@@ -348,9 +348,7 @@ impl Layer {
         let mapped = space.table.map(&mut self.memory.contents, va, mapping);
         self.collect_table_work(context, index);
         mapped.map_err(|NoRoom| self.exhausted(Exhausted::Places(va)))?;
-        for place in self.elsewhere(index, va) {
-            self.note_page_elsewhere(place, &mapping);
-        }
+        self.map_elsewhere(index, va, &mapping);
         Ok(())
     }
 

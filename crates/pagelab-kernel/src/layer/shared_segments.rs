@@ -9,11 +9,12 @@
 //! ISA, book III.
 //! Parameters: `page_table.segments.shared`.
 //! Stats: `layer.NAME.page_table.segments.shared.*`.
-//! Deviations: keys of segments are not used, so different permissions mean different segments. A process that joins
-//! or leaves pays for the segment's entry at its next fault. TLBs hold effective addresses with the process's tag, so
-//! processes share no entries there. The slots of a process that ends last are removed at once, not by a scan.
+//! Deviations: keys of segments are not used, so different permissions mean different segments. A segment's entry is
+//! written with its first page, in all processes that share it; the others pay for theirs at their next fault. TLBs
+//! hold effective addresses with the process's tag, so processes share no entries there. The slots of a process that
+//! ends last are removed at once, not by a scan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::context::KernelContext;
@@ -23,7 +24,7 @@ use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::SpaceIx;
-use pagelab_tables::page_table::{Exhausted, Mapping, NoRoom, Removed};
+use pagelab_tables::page_table::{Exhausted, Mapping, NoRoom, Removed, SegmentChange};
 use pagelab_trace::MapFlags;
 
 pagelab_base::counters! {
@@ -88,6 +89,12 @@ pub struct SharedSegments {
     shift: u32,
     segments: BTreeMap<u32, SharedSegment>,
     by_contents: BTreeMap<SegmentContents, u32>,
+    /// Ids below `unused` that no segment has.
+    free: BTreeSet<u32>,
+    /// The smallest id that no segment has had.
+    unused: u32,
+    /// Segments of spaces whose walks reach other slots than before, to be dropped from look-aside buffers.
+    rewritten: Vec<(SpaceIx, VirtAddr)>,
     /// The shared segment of a space's segment, by its address.
     by_place: BTreeMap<(SpaceIx, VirtAddr), u32>,
     /// What became of them.
@@ -101,6 +108,9 @@ impl SharedSegments {
             shift,
             segments: BTreeMap::new(),
             by_contents: BTreeMap::new(),
+            free: BTreeSet::new(),
+            unused: 0,
+            rewritten: Vec::new(),
             by_place: BTreeMap::new(),
             counters: SharedSegmentCounters::default(),
         }
@@ -127,8 +137,15 @@ impl SharedSegments {
         others.map(|&(other, base)| (other, base + (va - start))).collect()
     }
 
+    /// The id that the next shared segment gets: the smallest that is free.
+    fn free_id(&self) -> u32 {
+        self.free.first().copied().unwrap_or(self.unused)
+    }
+
     /// Enters a space's segment; `id` is that of the shared segment.
     fn join(&mut self, id: u32, contents: SegmentContents, sharer: (SpaceIx, VirtAddr)) {
+        self.free.remove(&id);
+        self.unused = self.unused.max(id + 1);
         self.by_place.insert(sharer, id);
         self.by_contents.insert(contents.clone(), id);
         self.segments.entry(id).or_insert(SharedSegment { contents, sharers: Vec::new() }).sharers.push(sharer);
@@ -143,13 +160,14 @@ impl SharedSegments {
         if shared.sharers.is_empty() {
             self.by_contents.remove(&shared.contents);
             self.segments.remove(&id);
+            self.free.insert(id);
         }
     }
 }
 
 impl Layer {
     /// The same page in the other spaces that share its segment.
-    pub(super) fn elsewhere(&self, index: SpaceIx, va: VirtAddr) -> Vec<(SpaceIx, VirtAddr)> {
+    pub(crate) fn elsewhere(&self, index: SpaceIx, va: VirtAddr) -> Vec<(SpaceIx, VirtAddr)> {
         self.mechanisms.shared_segments.as_ref().map_or(Vec::new(), |shared| shared.elsewhere(index, va))
     }
 
@@ -183,22 +201,57 @@ impl Layer {
             return;
         }
         let known = shared.by_contents.get(&contents).copied();
-        let id = known.unwrap_or_else(|| {
-            (0..).find(|id| !shared.segments.contains_key(id)).expect("there are fewer segments than numbers")
-        });
+        let id = known.unwrap_or_else(|| shared.free_id());
         let model = known.map(|id| shared.segments[&id].sharers[0]);
-        if !self.spaces[index].table.set_shared_segment(&mut self.memory.contents, start, Some(id)) {
+        if !self.point_segment(index, start, Some(id)) {
+            return;
+        }
+        let pages = model.map_or(Vec::new(), |(other, base)| self.mapped(other, base, base + segment.len_bytes()));
+        if !pages.is_empty() && !self.spaces[index].table.reach_shared_segment(&mut self.memory.contents, start) {
+            self.point_segment(index, start, None);
             return;
         }
         self.shared_segments().join(id, contents, (index, start));
-        let Some((other, base)) = model else { return };
-        for page in self.mapped(other, base, base + segment.len_bytes()) {
+        for page in pages {
+            let (_, base) = model.expect("it has the pages");
             self.note_page_elsewhere((index, start + (page.va - base)), &page.mapping);
         }
     }
 
+    /// Points a segment without pages to a shared one, or to the space's own slots. False if it cannot be shared.
+    fn point_segment(&mut self, index: SpaceIx, start: VirtAddr, shared: Option<u32>) -> bool {
+        let change = self.spaces[index].table.set_shared_segment(&mut self.memory.contents, start, shared);
+        if change == SegmentChange::Rewritten {
+            self.shared_segments().rewritten.push((index, start));
+        }
+        change != SegmentChange::Refused
+    }
+
+    /// The segments of a space that walks reach by other entries than before, since the last call. They are to be
+    /// dropped from look-aside buffers (`slbie`), with what TLBs hold of them.
+    pub fn take_rewritten_segments(&mut self, index: SpaceIx) -> Vec<VaRange> {
+        let Some(shared) = &mut self.mechanisms.shared_segments else { return Vec::new() };
+        let rewritten = std::mem::take(&mut shared.rewritten);
+        assert!(rewritten.iter().all(|&(space, _)| space == index), "a call or fault changes the space's own segments");
+        rewritten.into_iter().map(|(_, start)| shared.segment(start)).collect()
+    }
+
+    /// Notes a page of a shared segment that a fault has mapped in the other spaces. One whose segment table has no
+    /// room for the segment leaves it.
+    pub(super) fn map_elsewhere(&mut self, index: SpaceIx, va: VirtAddr, mapping: &Mapping) {
+        for (other, va) in self.elsewhere(index, va) {
+            if self.spaces[other].table.reach_shared_segment(&mut self.memory.contents, va) {
+                self.note_page_elsewhere((other, va), mapping);
+            } else {
+                let start = self.shared_segments().segment(va).start;
+                self.end_sharing(other, start);
+                self.shared_segments().counters.left += 1;
+            }
+        }
+    }
+
     /// Notes that a page of a shared segment has become mapped in a space without a fault of its own.
-    pub(super) fn note_page_elsewhere(&mut self, (index, va): (SpaceIx, VirtAddr), mapping: &Mapping) {
+    fn note_page_elsewhere(&mut self, (index, va): (SpaceIx, VirtAddr), mapping: &Mapping) {
         self.note_mapped(index, va, mapping, Rmap::add);
         let frames = self.counted_frames(mapping);
         let space = &mut self.spaces[index];
@@ -277,8 +330,8 @@ impl Layer {
     /// Points a segment without pages to the space's own slots again.
     fn end_sharing(&mut self, index: SpaceIx, start: VirtAddr) {
         self.shared_segments().remove((index, start));
-        let own = self.spaces[index].table.set_shared_segment(&mut self.memory.contents, start, None);
-        assert!(own, "the segment has an entry");
+        let own = self.point_segment(index, start, None);
+        assert!(own, "a space has all segments");
     }
 
     /// The mapped parts of a space's shared segments.

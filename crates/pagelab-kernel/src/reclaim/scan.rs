@@ -58,7 +58,7 @@ fn va(page: u64) -> VirtAddr {
 }
 
 /// Lists the references of a scan under this pressure: the lock of the lists once, and for each page its metadata and
-/// the entries that map it.
+/// the entries that map it, a slot of several spaces once.
 pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
     let id = reclaim.next_group(pressure).group;
@@ -66,7 +66,12 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let mut list = WalkList::new();
     for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
         step.kernel(RefKind::Write, page_metadata(pfn));
+        let mut read = Vec::new();
         for (space, page) in reclaim.rmap.pages(pfn) {
+            if read.contains(&(space, va(page))) {
+                continue;
+            }
+            read.extend(layer.elsewhere(space, va(page)));
             layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
             step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
         }
@@ -170,8 +175,13 @@ impl Layer {
         let mut seen = PteSummary::default();
         let mut list = WalkList::new();
         for frame in (0..1 << entry.order).map(|n| pfn + n) {
+            // Places whose slot has been read at another place.
+            let mut read = Vec::new();
             for (space, page) in reclaim.rmap.pages(frame) {
                 seen.busy |= is_busy(space, page);
+                if read.contains(&(space, va(page))) {
+                    continue;
+                }
                 self.spaces[space].table.walk(&self.memory.contents, va(page), &mut list);
                 let Leaf::Present(mapping) = list.leaf else { unreachable!("the reverse map lists what is mapped") };
                 // The first frame of a large page decides. A large page whose other parts are separate entries is in
@@ -187,15 +197,19 @@ impl Layer {
                     continue;
                 }
                 seen.executable |= mapping.flags.executable;
+                let others = self.elsewhere(space, va(page));
                 if mapping.flags.accessed {
                     // Older kernels ignore accesses to mappings that are read sequentially.
                     seen.accessed += u32::from(order != Some(OrderAdvice::Sequential));
                     let flags = PteFlags { accessed: false, ..mapping.flags };
                     self.spaces[space].table.set_flags(&mut self.memory.contents, va(page), flags);
                     // The shadow entry is dropped with the bit; otherwise no later use of the page would be noticed.
-                    let end = va(page) + FRAME_BYTES;
-                    self.mechanisms.shadows.drop_range(space, VaRange { start: va(page), end });
+                    for (space, start) in std::iter::once((space, va(page))).chain(others.iter().copied()) {
+                        let end = start + FRAME_BYTES;
+                        self.mechanisms.shadows.drop_range(space, VaRange { start, end });
+                    }
                 }
+                read.extend(others);
             }
         }
         seen.dirty |= self.memory.page_use.is_dirty(pfn);

@@ -180,13 +180,15 @@ impl Statistics {
 
     /// Counts of a layer's segment look-aside buffers.
     fn segment_lookaside(&mut self, name: &str, counts: &SegmentCounts) {
-        let SegmentCounts { hits, misses, handler_cycles, switches } = *counts;
+        let SegmentCounts { hits, misses, handler_cycles, switches, invalidated } = *counts;
         self.count(format!("{name}.hits"), hits, "Walks whose segment was in the segment look-aside buffer");
         self.count(format!("{name}.misses"), misses, "Walks whose segment was not, aborted ones included");
         let text = "Cycles of the kernel's handlers of these misses without their references, part of the walks'";
         self.cycles(format!("{name}.handler_cycles"), handler_cycles, text);
         let text = "Switches to another process that dropped the entries, when a walk followed";
         self.count(format!("{name}.switches"), switches, text);
+        let text = "Entries that the kernel dropped, as processes began or ceased to share their segments (`slbie`)";
+        self.count(format!("{name}.invalidated"), invalidated, text);
     }
 
     /// References of walks over all layers, by place; `text` says which walks.

@@ -181,6 +181,9 @@ pub trait Design: Sized {
         None
     }
 
+    /// Drops the segments of a space in a range, if the design holds segments.
+    fn invalidate_segments(&mut self, _: Asid, _start: VirtAddr, _end: VirtAddr) {}
+
     /// Counts of a design that holds segments.
     fn segment_counts(&self) -> Option<SegmentCounts> {
         None
@@ -274,6 +277,11 @@ impl MmuCache {
     #[inline(always)]
     fn common_arrays<V>(&mut self) -> Option<CommonArrays<'_, V>> {
         each_cache!(self, cache => cache.common_arrays())
+    }
+
+    /// See [`Design::invalidate_segments`].
+    pub fn invalidate_segments(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        each_cache!(self, cache => cache.invalidate_segments(asid, start, end));
     }
 
     /// See [`Design::segment_counts`].

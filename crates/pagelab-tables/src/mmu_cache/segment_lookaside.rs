@@ -3,7 +3,8 @@
 //! Models: a fully associative array of segments, which a walk must know before it can search the hashed table. A hit
 //! spares all references to the segment table. After a miss the kernel's handler, or hardware, searches the segment
 //! table and replaces the oldest entry (Linux: round robin). Entries do not tell processes apart, so a switch to
-//! another process drops them. The kernel's own segments have fixed entries.
+//! another process drops them, and the kernel drops the entry of a segment that is pointed to another virtual segment
+//! (`slbie`). The kernel's own segments have fixed entries.
 //! Source: Power ISA, book III (segment lookaside buffer, `slbie`, `slbia`, `slbmte`); POWER8 Processor User's Manual
 //! (32 entries per thread); Linux arch/powerpc/mm/book3s64/slb.c (`do_slb_fault`, `switch_slb`, `SLB_NUM_BOLTED`).
 //! Parameters: `machine.mmu_cache.segment_lookaside`: entries, fixed entries of the kernel, latency of a look-up, who
@@ -92,6 +93,8 @@ pub struct SegmentCounts {
     pub handler_cycles: Cycles,
     /// Switches of processes that dropped the entries.
     pub switches: u64,
+    /// Entries of segments that were pointed to other virtual segments.
+    pub invalidated: u64,
 }
 
 impl std::ops::AddAssign for SegmentCounts {
@@ -100,8 +103,12 @@ impl std::ops::AddAssign for SegmentCounts {
         self.misses += other.misses;
         self.handler_cycles += other.handler_cycles;
         self.switches += other.switches;
+        self.invalidated += other.invalidated;
     }
 }
+
+/// The number of no segment.
+const INVALID: u64 = u64::MAX;
 
 /// The largest buffer, which is searched entry by entry.
 const MAX_ENTRIES: u32 = 4096;
@@ -109,8 +116,10 @@ const MAX_ENTRIES: u32 = 4096;
 /// The segment look-aside buffer of a layer on a core.
 #[derive(Clone)]
 pub struct SegmentLookaside {
-    /// Segments for programs, of which the first `used` have been written.
+    /// Segments for programs, of which the first `used` have been written. [`INVALID`] stands for one that was dropped.
     segments: Vec<(Asid, u64)>,
+    /// log2 of the bytes of the segments that it holds.
+    shift: u8,
     used: usize,
     /// The entry that is replaced next.
     next: usize,
@@ -136,6 +145,7 @@ impl SegmentLookaside {
         let handler_cycles = if fill == SegmentFill::Software { handler_cycles } else { 0 };
         Ok(Self {
             segments: vec![(Asid(0), 0); (entries - fixed) as usize],
+            shift: 0,
             used: 0,
             next: 0,
             current: None,
@@ -208,9 +218,20 @@ impl Design for SegmentLookaside {
         if count == 0 || skip != 0 || count == refs.len() || read < count.min(cacheable(list)) {
             return;
         }
+        self.shift = refs[0].shift;
         self.segments[self.next] = (asid, refs[0].prefix(va));
         self.used = self.used.max(self.next + 1);
         self.next = (self.next + 1) % self.segments.len();
+    }
+
+    fn invalidate_segments(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        let range = start.0 >> self.shift..end.0.div_ceil(1 << self.shift);
+        for (process, segment) in &mut self.segments[..self.used] {
+            if *process == asid && range.contains(segment) {
+                *segment = INVALID;
+                self.counts.invalidated += 1;
+            }
+        }
     }
 
     fn segment_counts(&self) -> Option<SegmentCounts> {
@@ -260,8 +281,22 @@ mod tests {
         let found: Vec<bool> = [1, 2, 3, 1, 4, 1, 4, 3].map(|segment| pass(&mut buffer, 7, segment)).to_vec();
         assert_eq!(found, [false, false, false, true, false, false, true, true], "1 is the oldest when 4 comes");
         let cycles = 150_u64 * 5;
-        let counts = SegmentCounts { hits: 3, misses: 5, handler_cycles: Cycles::from(cycles), switches: 0 };
+        let counts =
+            SegmentCounts { hits: 3, misses: 5, handler_cycles: Cycles::from(cycles), ..SegmentCounts::default() };
         assert_eq!(buffer.segment_counts(), Some(counts));
+    }
+
+    #[test]
+    fn an_invalidated_segment_is_looked_for_again() {
+        let config = SegmentLookasideConfig { flush_on_switch: false, ..SegmentLookasideConfig::default() };
+        let mut buffer = SegmentLookaside::new(&config).unwrap();
+        for (asid, segment) in [(7, 1), (7, 2), (7, 3), (8, 2)] {
+            assert!(!pass(&mut buffer, asid, segment));
+        }
+        buffer.invalidate_segments(Asid(7), VirtAddr(2 << 28), VirtAddr(3 << 28));
+        assert_eq!(buffer.counts.invalidated, 1);
+        let hits = [(7, 1), (7, 2), (7, 3), (8, 2), (7, 2)].map(|(asid, segment)| pass(&mut buffer, asid, segment));
+        assert_eq!(hits, [true, false, true, true, true]);
     }
 
     #[test]

@@ -13,6 +13,17 @@ use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_trace::quantity::format_bytes;
 
+/// What became of a segment that was to be pointed to other entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentChange {
+    /// There is no such segment.
+    Refused,
+    /// No walk has reached the segment yet.
+    Noted,
+    /// Walks reach other entries than before, so what look-aside buffers hold of the segment is stale.
+    Rewritten,
+}
+
 /// A page-table design: the table of one address space.
 ///
 /// Requirements on an implementation:
@@ -185,8 +196,14 @@ pub trait Design: Sized {
     fn end_regions(&mut self, _is_mapped: &dyn Fn(VirtAddr, VirtAddr) -> bool) {}
 
     /// Gives the segment of an address, in which nothing is mapped, entries that other spaces use too, or its own ones
-    /// again. False if there is no room for the segment.
-    fn set_shared_segment(&mut self, _: &mut PhysMem, _: VirtAddr, _shared: Option<u32>) -> bool {
+    /// again.
+    fn set_shared_segment(&mut self, _: &mut PhysMem, _: VirtAddr, _shared: Option<u32>) -> SegmentChange {
+        SegmentChange::Refused
+    }
+
+    /// Makes sure that the space's walks reach the entries of a shared segment, in which another space maps a page.
+    /// False if there is no room for the segment.
+    fn reach_shared_segment(&mut self, _: &mut PhysMem, _: VirtAddr) -> bool {
         false
     }
 

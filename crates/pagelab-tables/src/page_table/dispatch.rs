@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 
 use super::{
     Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PinnedTable,
-    PteFlags, Removed, ScanStep, SetAside, Shared, TableBlock, TableFrames, TableScan, TableWork, UpperEntries,
-    WalkList, Ways, Word,
+    PteFlags, Removed, ScanStep, SegmentChange, SetAside, Shared, TableBlock, TableFrames, TableScan, TableWork,
+    UpperEntries, WalkList, Ways, Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -190,8 +190,13 @@ impl PageTable {
     }
 
     /// See [`Design::set_shared_segment`].
-    pub fn set_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> bool {
+    pub fn set_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> SegmentChange {
         each_table!(self, table => table.set_shared_segment(mem, va, shared))
+    }
+
+    /// See [`Design::reach_shared_segment`].
+    pub fn reach_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr) -> bool {
+        each_table!(self, table => table.reach_shared_segment(mem, va))
     }
 
     /// See [`Design::note_shared_page`].

@@ -20,8 +20,8 @@ mod walk_list;
 mod way;
 
 pub use design::{
-    Boot, Context, Design, Exhausted, NoRoom, NoTable, PageSizes, PinnedTable, ScanStep, SetAside, Shared, TableScan,
-    TableWork, UpperEntries,
+    Boot, Context, Design, Exhausted, NoRoom, NoTable, PageSizes, PinnedTable, ScanStep, SegmentChange, SetAside,
+    Shared, TableScan, TableWork, UpperEntries,
 };
 pub use entry::{WORD_BITS, table_of};
 pub use sizes::{SizeProbes, SizeTables, SizesConfig};

@@ -7,9 +7,9 @@
 //! Source: Linux arch/powerpc/mm/book3s64/hash_hugepage.c (`__hash_page_thp`), hash_utils.c (`demote_segment_4k`).
 
 use super::geometry::{Geometry, Key, VA_BITS};
-use super::segments::{SHARED_TAG, Segment, SegmentTable};
+use super::segments::{Segment, SegmentTable};
 use super::{Hashed, Kind, power};
-use crate::page_table::{Leaf, Mapping, NoRoom, PteFlags, WalkList};
+use crate::page_table::{Leaf, Mapping, NoRoom, PteFlags, SegmentChange, WalkList};
 use pagelab_base::addr::{LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::memory::PhysMem;
 
@@ -63,12 +63,27 @@ impl<K: Kind> Hashed<K> {
     }
 
     /// Points a segment of the space, in which nothing is mapped, to a virtual segment that spaces share, or to its
-    /// own. False if the segment table is full, or the number too large for a slot's tag.
-    pub(super) fn point_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> bool {
+    /// own. Its entry is rewritten if it has one, and otherwise written with its first page. Refused is a number that
+    /// is too large for a slot's tag.
+    pub(super) fn point_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> SegmentChange {
+        let Some(segments) = &mut self.segments else { return SegmentChange::Refused };
+        if shared.is_some_and(|id| u64::from(id) >= 1 << (VA_BITS - segments.shift)) {
+            return SegmentChange::Refused;
+        }
+        segments.share(va, shared);
+        if segments.find(mem, va, |_| {}).is_none() {
+            return SegmentChange::Noted;
+        }
+        let segment = segments.pointed_to(self.asid, va, PageSize::Size4K);
+        segments.write(mem, va, segment).expect("it has an entry");
+        SegmentChange::Rewritten
+    }
+
+    /// Writes the entry of a shared segment if it has none. False if the segment table is full.
+    pub(super) fn write_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr) -> bool {
         let Some(segments) = &mut self.segments else { return false };
-        let own = Segment { asid: self.asid, number: segments.effective(va), base: PageSize::Size4K };
-        let segment = shared.map_or(own, |id| Segment { asid: SHARED_TAG, number: id.into(), ..own });
-        segment.number < 1 << (VA_BITS - segments.shift) && segments.write(mem, va, segment).is_ok()
+        let segment = segments.pointed_to(self.asid, va, PageSize::Size4K);
+        segments.find(mem, va, |_| {}).is_some() || segments.write(mem, va, segment).is_ok()
     }
 
     /// The mapped pages of a segment.
@@ -79,12 +94,11 @@ impl<K: Kind> Hashed<K> {
 
     /// The segment of a page that is to be mapped: one without pages has the page's size.
     fn segment_for(&self, segments: &SegmentTable, mem: &PhysMem, va: VirtAddr, size: PageSize) -> Segment {
-        let own = Segment { asid: self.asid, number: segments.effective(va), base: size };
         let is_empty = || self.pages_of_segment(segments, va).next().is_none();
         match segments.find(mem, va, |_| {}) {
             Some(segment) if is_empty() => Segment { base: size, ..segment },
             Some(segment) => segment,
-            None => own,
+            None => segments.pointed_to(self.asid, va, size),
         }
     }
 

@@ -51,8 +51,8 @@ use arrayvec::ArrayVec;
 use super::entry::{decode, encode};
 use super::page_index::SizedIndex;
 use super::{
-    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PinnedTable, PteFlags, Removed, TableFrames,
-    TableWork, UpperEntries, WalkList, WalkRef,
+    Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PinnedTable, PteFlags, Removed,
+    SegmentChange, TableFrames, TableWork, UpperEntries, WalkList, WalkRef,
 };
 use geometry::{Counter, Geometry, Key, VA_BITS, line_of};
 use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
@@ -532,8 +532,12 @@ impl<K: Kind> Design for Hashed<K> {
         }
     }
 
-    fn set_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> bool {
+    fn set_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr, shared: Option<u32>) -> SegmentChange {
         self.point_segment(mem, va, shared)
+    }
+
+    fn reach_shared_segment(&mut self, mem: &mut PhysMem, va: VirtAddr) -> bool {
+        self.write_shared_segment(mem, va)
     }
 
     fn note_shared_page(&mut self, va: VirtAddr, mapped: bool) {

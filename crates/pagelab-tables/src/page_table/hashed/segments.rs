@@ -7,6 +7,8 @@
 //! Source: Power ISA, book III (segment table, virtual page class); Linux arch/powerpc/mm/book3s64/slb.c,
 //! hash_hugepage.c (`__hash_page_thp`), hash_utils.c (`demote_segment_4k`).
 
+use std::collections::BTreeMap;
+
 use super::geometry::{Key, VA_BITS, line_of};
 use super::parameters::SegmentsConfig;
 use super::slot::EMPTY;
@@ -35,6 +37,8 @@ pub struct SegmentTable {
     order: u32,
     /// log2 of the bytes of a segment.
     pub shift: u32,
+    /// The virtual segments that effective ones share with other spaces, whether they have an entry or not.
+    shared: BTreeMap<u64, u32>,
     /// Lines that the last changes wrote beside the entry of the page.
     pub lines: Vec<PhysAddr>,
     /// Number of segments whose base page size became smaller since the last report.
@@ -58,7 +62,14 @@ impl SegmentTable {
         let order = config.table_order();
         let first = frames(order).ok_or(NoTable::Block { order })?;
         TableBlock { first, order }.create(mem);
-        Ok(Self { base: first.addr(), order, shift: config.shift(), lines: Vec::new(), demoted: 0 })
+        Ok(Self {
+            base: first.addr(),
+            order,
+            shift: config.shift(),
+            shared: BTreeMap::new(),
+            lines: Vec::new(),
+            demoted: 0,
+        })
     }
 
     fn slots(&self) -> impl Iterator<Item = PhysAddr> + use<> {
@@ -76,6 +87,7 @@ impl SegmentTable {
             mem.write(at, EMPTY);
             mem.write(at + 8, 0);
         }
+        self.shared.clear();
     }
 
     /// Frees the table's memory.
@@ -87,6 +99,24 @@ impl SegmentTable {
 
     pub fn effective(&self, va: VirtAddr) -> u64 {
         (va.0 & ((1 << VA_BITS) - 1)) >> self.shift
+    }
+
+    /// Makes an effective segment a shared virtual one, or the space's own again.
+    pub fn share(&mut self, va: VirtAddr, id: Option<u32>) {
+        let effective = self.effective(va);
+        match id {
+            Some(id) => self.shared.insert(effective, id),
+            None => self.shared.remove(&effective),
+        };
+    }
+
+    /// The virtual segment that the entry of a segment without pages points to, in the space with this tag.
+    pub fn pointed_to(&self, asid: u16, va: VirtAddr, base: PageSize) -> Segment {
+        let number = self.effective(va);
+        match self.shared.get(&number) {
+            Some(&id) => Segment { asid: SHARED_TAG, number: id.into(), base },
+            None => Segment { asid, number, base },
+        }
     }
 
     /// Looks for the entry of an effective segment; calls `visit` with each line that is read. Returns the address of
