@@ -23,6 +23,7 @@
 
 #include "address_space.h"
 #include "core.h"
+#include "layout.h"
 #include "memory_limits.h"
 #include "memory_locks.h"
 
@@ -43,27 +44,77 @@ extern SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr
 extern Addr __real_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 extern Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 
-/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. Segments cover
-   all addresses, so each ends where the next one begins. To ask for each segment by its address would be a search for
-   each. */
-static Addr highest_gap(SizeT length)
+/* The last search place a gap below the mapping at this address (0: none). Above it no gap is longer than that. */
+static Addr below = 0;
+static SizeT longest_above = 0;
+
+/* Start of the last `length` bytes of a gap that ends at `end`; 0 if it is too short, which is noted. */
+static Addr fit(Addr start, Addr end, SizeT length)
+{
+   if (end - start >= length) {
+      below = end == pl_mappings_end() ? 0 : end;
+      return end - length;
+   }
+   if (end - start > longest_above)
+      longest_above = end - start;
+   return 0;
+}
+
+/* From the top. Segments cover all addresses, so each ends where the next one begins. To ask for each segment by its
+   address would be a search for each. */
+static Addr highest_of_all_gaps(SizeT length)
 {
    static Addr starts[PL_SEGMENTS], used[PL_SEGMENTS];
    Int n = VG_(am_get_segment_starts)(ALL_KINDS | SkFree, starts, PL_SEGMENTS);
    Int used_n = VG_(am_get_segment_starts)(ALL_KINDS, used, PL_SEGMENTS);
    Addr top = pl_mappings_end(), end = top;
 
+   below = longest_above = 0;
    while (--n >= 0) {
       Bool is_free = used_n == 0 || used[used_n - 1] != starts[n];
+      Addr place;
       if (!is_free)
          used_n--;
       if (starts[n] >= top)
          continue;
-      if (is_free && end - starts[n] >= length)
-         return end - length;
+      place = is_free ? fit(starts[n], end, length) : 0;
+      if (place != 0)
+         return place;
       end = starts[n];
    }
    return 0;
+}
+
+/* From where the last search ended, as mappings are mostly stacked. The segments are an array. */
+static Addr highest_gap_below(const NSegment* segment, SizeT length)
+{
+   while (segment->start > 0) {
+      const NSegment* next = segment - 1;
+      Addr place = next->kind == SkFree ? fit(next->start, segment->start, length) : 0;
+      if (place != 0)
+         return place;
+      segment = next;
+   }
+   return 0;
+}
+
+/* Start of the highest gap's last `length` bytes; 0 if no gap below the end of mappings is long enough. */
+static Addr highest_gap(SizeT length)
+{
+   const NSegment* segment = below != 0 && length > longest_above ? VG_(am_find_nsegment)(below) : NULL;
+
+   return segment != NULL ? highest_gap_below(segment, length) : highest_of_all_gaps(length);
+}
+
+void pl_layout_unmapped(Addr start, SizeT length)
+{
+   const NSegment* above;
+
+   if (below == 0 || start + length <= below)
+      return;
+   /* What is above the new gap is as it was; unless it is another gap, which has become longer. */
+   above = VG_(am_find_nsegment)(start + length);
+   below = above == NULL || start + length >= pl_mappings_end() ? 0 : start + length;
 }
 
 /* Whether a part of the mapping that is not at its ends is a large page of the file. */

@@ -23,6 +23,7 @@
 #include "core.h"
 #include "files.h"
 #include "io_uring.h"
+#include "layout.h"
 #include "memory.h"
 #include "memory_locks.h"
 #include "proc_self.h"
@@ -428,6 +429,10 @@ static void after_mremap(const UWord* args, Addr address)
    pl_put64(length);
    pl_end();
    pl_locks_moved(args[0], old_length, address, length);
+   if (address == args[0] && length < old_length)
+      pl_layout_unmapped(args[0] + length, old_length - length);
+   else if (address != args[0] && !(args[3] & MREMAP_DONTUNMAP))
+      pl_layout_unmapped(args[0], old_length);
    if (!(args[3] & MREMAP_DONTUNMAP))
       return;
    /* The pages have gone; the mapping is still there. */
@@ -492,6 +497,7 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       pl_ranges_remove(&shared, args[0], page_round_up(args[1]));
       pl_ranges_remove(&in_memory, args[0], page_round_up(args[1]));
       pl_locks_unmapped(args[0], page_round_up(args[1]));
+      pl_layout_unmapped(args[0], page_round_up(args[1]));
       pl_allocations_unmapped(args[0], page_round_up(args[1]));
       break;
    case __NR_mprotect:
@@ -532,6 +538,7 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
          pl_ranges_remove(&shared, args[0], detaching_bytes);
          pl_ranges_remove(&in_memory, args[0], detaching_bytes);
          pl_locks_unmapped(args[0], detaching_bytes);
+         pl_layout_unmapped(args[0], detaching_bytes);
          send_address_length(PL_MUNMAP, args[0], detaching_bytes);
       }
       break;

@@ -66,13 +66,23 @@ void pl_ranges_remove(Ranges* set, Addr start, SizeT length)
    }
 }
 
+/* Neighbours become one range: mappings are mostly stacked, and each call looks at all ranges. */
 void pl_ranges_add(Ranges* set, Addr start, SizeT length)
 {
    Range range = {start, start + length};
+   Word i;
 
    pl_ranges_remove(set, start, length);
    if (set->ranges == NULL)
       set->ranges = VG_(newXA)(VG_(malloc), "pagelab.ranges", VG_(free), sizeof(Range));
+   for (i = VG_(sizeXA)(set->ranges) - 1; i >= 0; i--) {
+      const Range* other = VG_(indexXA)(set->ranges, i);
+      if (other->end != range.start && other->start != range.end)
+         continue;
+      range.start = other->end == range.start ? other->start : range.start;
+      range.end = other->start == range.end ? other->end : range.end;
+      VG_(removeIndexXA)(set->ranges, i);
+   }
    VG_(addToXA)(set->ranges, &range);
 }
 
