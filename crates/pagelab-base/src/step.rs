@@ -26,6 +26,11 @@ pub enum RefKind {
         /// Bytes from the reference's address on.
         bytes: u64,
     },
+    /// Fetches this many bytes (whole lines) of instructions.
+    Fetch {
+        /// Bytes from the reference's address on.
+        bytes: u64,
+    },
     /// Writes this many bytes (whole frames) without reading them first.
     Zero {
         /// Bytes from the reference's address on.

@@ -23,6 +23,7 @@ fn config(policy: ReplacementPolicy, inclusion: Inclusion) -> CacheConfig {
         |kib: u64, latency_cycles| PrivateCacheConfig { size_bytes: Bytes(kib << 10), ways: 8, latency_cycles, policy };
     CacheConfig {
         l1: private(64, 4),
+        l1i: None,
         l2: Some(private(512, 12)),
         l3: Some(SharedCacheConfig {
             size_bytes: Bytes(15 << 20),

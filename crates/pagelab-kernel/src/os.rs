@@ -82,6 +82,9 @@ impl Os {
         os.set_reclaim_up(config, &mut booted)?;
         for (layer, layer_config) in booted.iter_mut().flatten().zip(configs) {
             layer.boot_stage_lines(&config.kernel.most_lines())?;
+            if config.machine.instruction_caches {
+                layer.boot_code(config.kernel.code)?;
+            }
             let cache = config.kernel.translation_cache.filter(|_| layer_config.translation_cache.0);
             layer.mechanisms.translation_caches =
                 cache.and_then(|cache| TranslationCaches::new(cache, &layer_config.page_table));

@@ -11,6 +11,7 @@ CLASSES = {
     "base": "instructions",
     "data_stall": "data",
     "translation": "translation",
+    "fetch": "fetched instructions",
     "branch": "mispredicted branches",
     "sibling": "hardware threads",
     "fault": "page faults",

@@ -1,15 +1,15 @@
 """Headline figures that tables and pages share, from the engine's counts.
 
-Models: `user_cycles` is what counters of user mode would count: instructions, data, translation, mispredicted branches
-    and waits for the core's other hardware threads, without page faults, devices and what a fault engine does beside
-    the walker.
+Models: `user_cycles` is what counters of user mode would count: instructions, data, translation, fetches of
+    instructions, mispredicted branches and waits for the core's other hardware threads, without page faults, devices
+    and what a fault engine does beside the walker.
 Deviations: those of the core model. The default one is in order, waits for each access and predicts every branch, so
     `user_cycles` has not the size of a real core's; use it to compare systems.
 """
 
 from collections.abc import Mapping
 
-_CLASSES = ("cycles.base", "cycles.data_stall", "cycles.translation", "cycles.branch", "cycles.sibling")
+_CLASSES = ("cycles.base", "cycles.data_stall", "cycles.translation", "cycles.fetch", "cycles.branch", "cycles.sibling")
 _STEPS = ".fault_engine.step."
 
 

@@ -26,6 +26,7 @@ _CLASSES = {
     "base": "instructions",
     "data_stall": "data",
     "translation": "translation",
+    "fetch": "fetched instructions",
     "branch": "mispredicted branches",
     "sibling": "hardware threads",
     "fault": "page faults",

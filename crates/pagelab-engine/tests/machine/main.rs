@@ -14,6 +14,7 @@ mod edges;
 mod hashed;
 mod hashed_segments;
 mod hashed_sizes;
+mod instruction_cache;
 mod mmu_caches;
 mod nested_walks;
 mod pinned_tables;

@@ -30,9 +30,10 @@ impl Private {
         self.l1.state_of::<S::L1>(line).max(l2)
     }
 
-    /// Removes both copies; returns the result of [`Self::state`] before.
+    /// Removes both copies, and that of the instruction cache; returns the result of [`Self::state`] before.
     #[inline(always)]
     pub(super) fn remove<S: Shape>(&mut self, line: LineAddr) -> Option<LineState> {
+        self.remove_code(line);
         let l2 = self.l2.as_mut().and_then(|l2| l2.remove_line::<S::L2>(line));
         self.l1.remove_line::<S::L1>(line).max(l2)
     }

@@ -18,6 +18,9 @@ use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT};
 pub struct CacheConfig {
     /// Data cache of each core.
     pub l1: PrivateCacheConfig,
+    /// Instruction cache of each core; default: none, and no run looks for instructions in caches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l1i: Option<PrivateCacheConfig>,
     /// Second-level cache of each core; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<PrivateCacheConfig>,
@@ -213,6 +216,11 @@ pub(super) struct Level {
 }
 
 impl Level {
+    fn private(name: &'static str, config: &PrivateCacheConfig) -> Self {
+        let PrivateCacheConfig { size_bytes: size, ways, latency_cycles: latency, policy } = *config;
+        Self { name, size, ways, latency, policy, slices: 1, hash_bits: 0 }
+    }
+
     /// Number of sets of a valid level.
     pub fn sets(&self) -> u64 {
         self.size.0 / (u64::from(self.ways) * LINE_BYTES)
@@ -263,15 +271,6 @@ impl Level {
 impl CacheConfig {
     /// The configured levels, from the core outwards.
     pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
-        let private = |name, c: &PrivateCacheConfig| Level {
-            name,
-            size: c.size_bytes,
-            ways: c.ways,
-            latency: c.latency_cycles,
-            policy: c.policy,
-            slices: 1,
-            hash_bits: 0,
-        };
         let l3 = self.l3.as_ref().map(|c| Level {
             name: "l3",
             size: c.size_bytes,
@@ -281,7 +280,13 @@ impl CacheConfig {
             slices: c.slices,
             hash_bits: if c.slices == 0 { 0 } else { c.hash_bits() },
         });
-        [Some(private("l1", &self.l1)), self.l2.as_ref().map(|c| private("l2", c)), l3].into_iter().flatten()
+        let l2 = self.l2.as_ref().map(|c| Level::private("l2", c));
+        [Some(Level::private("l1", &self.l1)), l2, l3].into_iter().flatten()
+    }
+
+    /// The instruction cache, if there is one.
+    pub(super) fn instruction_cache(&self) -> Option<Level> {
+        self.l1i.as_ref().map(|c| Level::private("l1i", c))
     }
 
     /// Latency of the last cache before memory.
@@ -301,6 +306,16 @@ impl CacheConfig {
                 return Err(slower(&format!("{}.latency_cycles", level.name), level.latency, &nearer));
             }
             nearer = Some(level);
+        }
+        if let Some(l1i) = self.instruction_cache() {
+            l1i.validate()?;
+            let (key, latency) =
+                self.levels().nth(1).map_or(("dram_latency_cycles".into(), self.dram_latency_cycles), |next| {
+                    (format!("{}.latency_cycles", next.name), next.latency)
+                });
+            if l1i.latency >= latency {
+                return Err(slower(&key, latency, &l1i));
+            }
         }
         let last = nearer.expect("there is always an L1");
         if self.dram_latency_cycles <= last.latency {
@@ -324,6 +339,7 @@ impl CacheConfig {
     pub fn max_physical_address_bits(&self) -> u32 {
         let lines = self
             .levels()
+            .chain(self.instruction_cache())
             .map(|l| SetIndex::new(l.sets(), l.hash_bits))
             .map(|i| i.exact_below().min(TAG_LIMIT.saturating_mul(i.rows())));
         lines.min().expect("there is always an L1").ilog2() + LINE_SHIFT

@@ -84,7 +84,13 @@
 //! With `machine.memory` a line from DRAM takes the latency of its node instead of `dram_latency_cycles`, and waits
 //! until the node's channel is free (`memory.rs`). This does not change where lines are found.
 //!
-//! Not modelled: bank and miss-buffer conflicts, instruction caches, directories of limited size.
+//! # Instructions
+//! With `l1i`, a core has an instruction cache (`instructions.rs`). A line that it lacks is a read that enters at the
+//! L2, as step 1 describes for walks, and then fills it. Its victims are dropped, as nothing writes them. Lines leave
+//! it when they leave the core's other caches because of another core, a device or the L3, and its copies count for
+//! nothing else: a core whose instruction cache alone holds a line does not make another core's copy shared.
+//!
+//! Not modelled: bank and miss-buffer conflicts, directories of limited size, stores of a core to its own instructions.
 
 mod array;
 mod bulk;
@@ -93,6 +99,7 @@ mod config;
 mod core_caches;
 mod exact;
 mod index;
+mod instructions;
 mod memory;
 pub mod prefetch;
 mod replacement;
@@ -139,6 +146,21 @@ impl Requester {
     pub const ALL: [Self; 3] = [Self::Data, Self::Walk, Self::Kernel];
 }
 
+/// Whose instructions are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CodeOwner {
+    /// The program's.
+    Program = 0,
+    /// A kernel's.
+    Kernel = 1,
+}
+
+impl CodeOwner {
+    /// All owners with their names, in the order of their counters.
+    pub const ALL: [(Self, &str); 2] = [(Self::Program, "program"), (Self::Kernel, "kernel")];
+}
+
 /// The level at which a line was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -177,6 +199,8 @@ pub struct Hierarchy {
     l3: Option<Array>,
     inclusive: bool,
     walker_at_l2: bool,
+    /// Latency of the instruction cache, which the pipeline hides.
+    l1i_latency: u32,
     /// Indexed by [`HitLevel`].
     latency: [u32; 5],
     /// Latencies of a bulk write, indexed by [`HitLevel`].
@@ -215,6 +239,8 @@ impl Perturbation {
 #[derive(Clone, Debug)]
 struct Private {
     l1: Array,
+    /// For instructions.
+    l1i: Option<Array>,
     l2: Option<Array>,
     stats: CoreCacheStats,
 }
@@ -242,6 +268,9 @@ impl Hierarchy {
         };
         let private = |core| Private {
             l1: array("l1", format!("cache.l1.{core}")).expect("there is always an L1"),
+            l1i: config
+                .instruction_cache()
+                .map(|level| Array::new(&level, false, Rng::new(seed, &format!("cache.l1i.{core}")))),
             l2: array("l2", format!("cache.l2.{core}")),
             stats: CoreCacheStats::default(),
         };
@@ -263,6 +292,7 @@ impl Hierarchy {
             l3,
             inclusive,
             walker_at_l2: config.walker_entry == WalkerEntry::L2,
+            l1i_latency: config.l1i.as_ref().map_or(0, |l1i| l1i.latency_cycles),
             latency,
             bulk_latency,
             upgrade_latency: config.upgrade_latency_cycles,

@@ -42,7 +42,10 @@ impl Code {
                 () => Code::for_shape::<ManyCores<AnyWays, AnyWays>, Portable>(),
             };
         }
-        let Some(l3) = l3 else { return Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>() };
+        // The code for known sets takes no lines out of instruction caches.
+        let Some(l3) = l3.filter(|_| core.l1i.is_none()) else {
+            return Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>();
+        };
         if eight_eight {
             Self::fitting::<V, Exact<V, 8, 64, 8, 512, 20, 16384>>(core, l3)
                 .or_else(|| Self::fitting::<V, Exact<V, 8, 128, 8, 1024, 20, 12288>>(core, l3))
@@ -309,6 +312,7 @@ impl Hierarchy {
     fn back_invalidate<S: Shape>(&mut self, core: CoreId, line: LineAddr) -> bool {
         // Usually the line has left them long ago.
         let private = self.core::<S>(core);
+        private.remove_code(line);
         let in_l1 = private.l1.find::<S::L1>(private.l1.place::<S::L1>(line)).is_some();
         let in_l2 = private.l2.as_ref().is_some_and(|l2| l2.find::<S::L2>(l2.place::<S::L2>(line)).is_some());
         if !(in_l1 || in_l2) {

@@ -12,6 +12,9 @@ pub struct CoreCacheStats {
     /// Lines of bulk writes by the level at which they were found ([`HitLevel`]); `Dram` means in no cache: nothing was
     /// fetched.
     pub bulk_written: [u64; 5],
+    /// Lines that were fetched from the instruction cache, by [`CodeOwner`](super::CodeOwner) and [`HitLevel`]; `L1` is
+    /// a hit.
+    pub fetched: [[u64; 5]; 2],
     /// Writes to a shared line.
     pub upgrades: u64,
     /// Modified lines that the L1 passed to the L2 (or, without one, further out), including those of page walks that
@@ -62,6 +65,9 @@ impl CoreCacheStats {
 
     fn add(&mut self, other: &Self) {
         for (row, other) in self.served.iter_mut().zip(&other.served) {
+            row.iter_mut().zip(other).for_each(|(count, other)| *count += other);
+        }
+        for (row, other) in self.fetched.iter_mut().zip(&other.fetched) {
             row.iter_mut().zip(other).for_each(|(count, other)| *count += other);
         }
         self.bulk_written.iter_mut().zip(&other.bulk_written).for_each(|(count, other)| *count += other);

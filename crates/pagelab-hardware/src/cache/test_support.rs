@@ -14,6 +14,7 @@ pub(super) fn sandy_bridge() -> CacheConfig {
     };
     CacheConfig {
         l1: private(32, 4),
+        l1i: None,
         l2: Some(private(256, 12)),
         l3: Some(SharedCacheConfig {
             size_bytes: Bytes(15 << 20),

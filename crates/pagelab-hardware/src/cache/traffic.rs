@@ -252,6 +252,21 @@ impl Hierarchy {
         RequestOutcome { cycles: (arrival - now).0 as u32, ..outcome }
     }
 
+    /// Begins the fetch of a line of code, which trains no prefetcher.
+    pub(super) fn begin_fetch(&mut self, line: LineAddr) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.filling = Filling::Request(line, Requester::Kernel);
+        }
+    }
+
+    /// The latency of such a line, which takes `latency` without traffic.
+    pub(super) fn fetch_latency(&mut self, core: CoreId, line: LineAddr, served: HitLevel, latency: Cycles) -> Cycles {
+        let Some(traffic) = &mut self.traffic else { return latency };
+        traffic.note_request(core, line, Requester::Kernel, served);
+        let now = traffic.now;
+        traffic.arrival(now, latency) - now
+    }
+
     /// The loop of a bulk write with traffic.
     pub(super) fn write_lines_timed<S: Shape>(
         &mut self,

@@ -19,6 +19,8 @@ pub enum Class {
     DataStall,
     /// The program waiting for address translation: second-level TLBs and page walks.
     Translation,
+    /// The program waiting for instructions that the first-level instruction cache lacks.
+    Fetch,
     /// The program's instructions waiting for the resolution of a mispredicted branch and the refill after it.
     Branch,
     /// The program's instructions waiting for those of the core's other hardware threads.
@@ -41,10 +43,11 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of their counters.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Base,
         Self::DataStall,
         Self::Translation,
+        Self::Fetch,
         Self::Branch,
         Self::Sibling,
         Self::Fault,
@@ -232,6 +235,12 @@ impl<C: Timing> CpuClock<C> {
         self.stall(stall);
     }
 
+    /// Accounts for a line of instructions that arrives after `latency`, beyond a hit.
+    pub fn wait_for_instructions(&mut self, latency: Cycles) {
+        let stall = self.core.fetch_stall(latency, self.moment());
+        self.stall(stall);
+    }
+
     /// Waits until the core has nothing outstanding.
     #[inline]
     pub fn drain(&mut self) {
@@ -245,6 +254,7 @@ impl<C: Timing> CpuClock<C> {
     fn stall(&mut self, stall: Stall) {
         self.add(Class::DataStall, stall.data);
         self.add(Class::Translation, stall.translation);
+        self.add(Class::Fetch, stall.fetch);
         self.add(Class::Branch, stall.branch);
         self.add(Class::Sibling, stall.sibling);
     }

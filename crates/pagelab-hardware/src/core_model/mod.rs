@@ -139,6 +139,8 @@ pub struct Stall {
     pub translation: Cycles,
     /// Cycles for the data.
     pub data: Cycles,
+    /// Cycles for instructions that the first-level instruction cache lacks.
+    pub fetch: Cycles,
     /// Cycles behind a mispredicted branch.
     pub branch: Cycles,
     /// Cycles for instructions of the core's other hardware threads.
@@ -149,7 +151,7 @@ impl Stall {
     /// The sum, in cycles.
     #[inline]
     pub fn sum(self) -> Cycles {
-        self.translation + self.data + self.branch + self.sibling
+        self.translation + self.data + self.fetch + self.branch + self.sibling
     }
 }
 
@@ -158,6 +160,7 @@ impl std::ops::AddAssign for Stall {
     fn add_assign(&mut self, other: Self) {
         self.translation += other.translation;
         self.data += other.data;
+        self.fetch += other.fetch;
         self.branch += other.branch;
         self.sibling += other.sibling;
     }
@@ -235,6 +238,13 @@ pub trait Timing {
     #[inline]
     fn translation_stall(&mut self, miss: L1TlbMiss, _at: CoreTime) -> Stall {
         Stall { translation: miss.look_up + miss.walk, ..Stall::default() }
+    }
+
+    /// How long the program stalls for a line of instructions that arrives after `latency`, beyond a hit of the
+    /// instruction cache.
+    #[inline]
+    fn fetch_stall(&mut self, latency: Cycles, _at: CoreTime) -> Stall {
+        Stall { fetch: latency, ..Stall::default() }
     }
 
     /// State that the hardware threads of a core share; none if the model has no such state.

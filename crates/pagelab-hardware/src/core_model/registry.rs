@@ -62,6 +62,10 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.translation_stall(miss, at),)*)* }
             }
 
+            fn fetch_stall(&mut self, latency: Cycles, at: CoreTime) -> Stall {
+                match self { $($(Self::$Variant(core) => core.fetch_stall(latency, at),)*)* }
+            }
+
             fn common(&self) -> Option<Box<Common>> {
                 match self { $($(Self::$Variant(core) => core.common(),)*)* }
             }

@@ -30,4 +30,6 @@ pub struct MachineResources {
     pub cores: u32,
     /// Number of hardware threads.
     pub cpus: u32,
+    /// Whether the cores have instruction caches, so that kernels must have code.
+    pub instruction_caches: bool,
 }

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BlockIoConfig, FaultKind, FaultKinds, StageCost, StageCosts, StageLines, SwapConfig, TranslationCacheConfig,
+    BlockIoConfig, FaultKind, FaultKinds, KernelCodeConfig, StageCost, StageCosts, StageLines, SwapConfig,
+    TranslationCacheConfig,
 };
 use crate::threads::config::ThreadsConfig;
 use pagelab_base::error::EngineError;
@@ -108,6 +109,9 @@ pub struct KernelConfig {
     pub idle_tlb: IdleTlb,
     /// Largest size of a stack mapping (MAP_GROWSDOWN).
     pub stack_limit_bytes: Bytes,
+    /// The code of the kernels' paths, on machines with instruction caches.
+    #[serde(default, skip_serializing_if = "KernelCodeConfig::is_default")]
+    pub code: KernelCodeConfig,
     /// Origin of each number: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,

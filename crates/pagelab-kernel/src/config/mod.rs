@@ -2,6 +2,7 @@
 
 mod block_io;
 mod boot;
+mod code;
 mod fault_kinds;
 mod kernel;
 mod stage_costs;
@@ -11,6 +12,7 @@ mod translation_cache;
 
 pub use block_io::{BlockIoConfig, CompletionBy};
 pub use boot::{BootConfig, MachineResources};
+pub use code::KernelCodeConfig;
 pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex, check_limit};
 pub use stage_costs::{StageCost, StageCosts, StageLines};

@@ -98,7 +98,7 @@ impl Layer {
                 retired: Vec::new(),
                 check,
             },
-            data: KernelData { zone: Pfn(0), cpus: Vec::new(), requests: None, stage_lines: None },
+            data: KernelData { zone: Pfn(0), cpus: Vec::new(), requests: None, stage_lines: None, code: None },
             paging: PagingPolicy::new(config),
             mechanisms: Mechanisms {
                 placement: Placement::new(&config.placement),

@@ -1,5 +1,6 @@
 //! Addresses of the kernel's own objects: lines that fault stages and kernel threads touch.
 
+use super::code::CodeMemory;
 use super::requests::RequestMemory;
 use super::stage_lines::LineMemory;
 use crate::reclaim::GroupId;
@@ -52,6 +53,8 @@ pub struct KernelData {
     pub requests: Option<RequestMemory>,
     /// Further lines that stages of page faults touch, if the preset lists any.
     pub stage_lines: Option<LineMemory>,
+    /// Code of the kernel, on machines with instruction caches.
+    pub code: Option<CodeMemory>,
 }
 
 impl KernelData {

@@ -8,6 +8,7 @@ mod ahead;
 mod backing;
 mod batches;
 mod boot;
+pub mod code;
 pub mod contents;
 mod contiguity;
 pub mod data;
@@ -193,6 +194,7 @@ impl Layer {
             - self.translation_cache_frames()
             - self.request_frames()
             - self.stage_line_frames()
+            - self.code_frames()
     }
 
     /// Effects of the allocator's last request.

@@ -16,7 +16,7 @@
 //! flush. An idle CPU compares generations when it resumes, whatever it runs next. When a space ends, its translations
 //! leave all TLBs at once and for free, because tags are reused; its PCIDs stay occupied until their turn comes.
 
-use crate::machine::cpu::{Cpu, Filter};
+use crate::machine::cpu::Cpu;
 use crate::machine::kernels::{Kernels, ShootdownCosts};
 use crate::machine::pcids::{PcidState, Presence};
 use crate::machine::scheduler::Scheduler;
@@ -71,7 +71,7 @@ impl Cpu {
             hw.flush_space(self.core, space.layer, kernels.os.asid(space));
         }
         if held != PcidState::Current {
-            self.filter = Filter::EMPTY;
+            self.filter.clear();
             self.clock.spend(Class::Kernel, kernels.os.costs.flush_space_cycles.into());
         }
     }
@@ -141,9 +141,9 @@ impl Simulation {
                 Presence::Running if cpu.space == Some(space) => {
                     self.hw.drop_translations(cpu.core, space.layer, asid, what);
                     cpu.pcids.catch_up(space, generation);
-                    cpu.filter = Filter::EMPTY;
+                    cpu.filter.clear();
                 }
-                Presence::Running => cpu.filter = Filter::EMPTY,
+                Presence::Running => cpu.filter.clear(),
             }
             if index == by.index() {
                 cpu.clock.spend(Class::Kernel, local);

@@ -14,6 +14,7 @@ use crate::programs::input::Input;
 use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
+use pagelab_base::addr::LINE_SHIFT;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CoreId, CpuId, MachineCore, NodeId};
 use pagelab_hardware::cache::ReplacementPolicy;
@@ -114,7 +115,13 @@ impl Simulation {
         let (core_of, cores) = places.cores();
         places.pass_cpu_locations(&mut kernels.os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
-        let cpu = |(core, &is_kernel_only)| Cpu::new(core, is_kernel_only, model.clone(), config.kernel.pcids);
+        let cpu = |(core, &is_kernel_only)| {
+            let mut cpu = Cpu::new(core, is_kernel_only, model.clone(), config.kernel.pcids);
+            if machine.cache.l1i.is_some() {
+                cpu.filter.code_shift = LINE_SHIFT;
+            }
+            cpu
+        };
         let mut cpus: Vec<Cpu> = core_of.into_iter().zip(&places.is_kernel_only).map(cpu).collect();
         let (tops, mains, window) = (kernels.os.tops().to_vec(), sources.len(), config.engine.input_window_accesses);
         let (mut many, mut inputs) = (!background.is_empty() || !kernels.threads.is_empty(), Vec::new());

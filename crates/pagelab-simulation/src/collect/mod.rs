@@ -1,6 +1,7 @@
 //! Collects the statistics of a simulation, during the run or after its end.
 
 pub(crate) mod check;
+mod instruction_cache;
 mod kernel;
 mod memory;
 mod prefetch;
@@ -46,6 +47,7 @@ impl Statistics {
         stats.translation_units(&hw.units);
         stats.walks(hw, &kernels.os);
         stats.caches(scheduler, &hw.caches);
+        stats.instruction_caches(&hw.caches);
         stats.prefetches(&hw.caches);
         stats.nodes_of_memory(&hw.caches);
         stats.faults(kernels);
@@ -400,13 +402,17 @@ impl Statistics {
     }
 }
 
-/// The classes of cycles of a simulation: without branches if no core predicts any, and without siblings if the threads
-/// of a core do not compete.
+/// The classes of cycles of a simulation: without branches if no core predicts any, without siblings if the threads of
+/// a core do not compete, and without fetches if there are no instruction caches.
 fn classes(scheduler: &Scheduler) -> impl Iterator<Item = &'static (Class, &'static str, &'static str)> {
     let (predicts, shares_core) = (scheduler.predicts(), scheduler.shares_core());
-    CLASSES
-        .iter()
-        .filter(move |(class, ..)| (predicts || *class != Class::Branch) && (shares_core || *class != Class::Sibling))
+    let fetches_lines = scheduler.fetches_lines();
+    CLASSES.iter().filter(move |(class, ..)| match class {
+        Class::Branch => predicts,
+        Class::Sibling => shares_core,
+        Class::Fetch => fetches_lines,
+        _ => true,
+    })
 }
 
 /// Classes of cycles, by name.
@@ -414,6 +420,7 @@ const CLASSES: &[(Class, &str, &str)] = &[
     (Class::Base, "base", "retiring the programs' instructions"),
     (Class::DataStall, "data_stall", "programs waiting for their data"),
     (Class::Translation, "translation", "programs waiting for second-level TLBs and page walks"),
+    (Class::Fetch, "fetch", "programs waiting for instructions that the first-level instruction cache lacked"),
     (Class::Branch, "branch", "programs waiting for instructions after mispredicted branches"),
     (Class::Sibling, "sibling", "programs waiting for instructions of their cores' other hardware threads"),
     (Class::Fault, "fault", "page-fault handlers, including their own data and translation"),

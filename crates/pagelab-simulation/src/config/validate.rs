@@ -41,6 +41,7 @@ impl Config {
             EngineError::config(format!("machine.cache.{}", e.key), e.what)
         };
         machine.cache.validate().map_err(in_cache)?;
+        self.kernel.code.validate("kernel.code")?;
         machine.cache.check_memory(machine.memory_bytes).map_err(in_cache)?;
         let nearest = machine.cache.last_latency_cycles();
         let in_memory = |e: pagelab_hardware::cache::CacheConfigError| {

@@ -2,13 +2,13 @@
 
 use crate::machine::task::StackEntry;
 use crate::observe::profile::Miss;
-use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::step::{Ref, RefKind, RefSpace};
 use pagelab_base::translation::Translation;
-use pagelab_hardware::cache::Requester;
+use pagelab_hardware::cache::{CodeOwner, Requester};
 use pagelab_hardware::core_model::clock::CpuClock;
 use pagelab_kernel::fault::stage::FaultCounters;
 use pagelab_kernel::layer::Layer;
@@ -168,7 +168,7 @@ impl RefIssuer<'_> {
         cycles: &mut Cycles,
     ) -> Result<(), Faulted> {
         if !self.hw.kernel_refs {
-            let is_free = matches!(reference.kind, RefKind::Touch { .. });
+            let is_free = matches!(reference.kind, RefKind::Touch { .. } | RefKind::Fetch { .. });
             *cycles += if is_free { Cycles::ZERO } else { self.hw.l1_latency };
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl RefIssuer<'_> {
             RefKind::Read => (false, false),
             RefKind::Write => (true, false),
             RefKind::Locked => (true, true),
-            RefKind::Load { bytes } | RefKind::Zero { bytes } => {
+            RefKind::Load { bytes } | RefKind::Zero { bytes } | RefKind::Fetch { bytes } => {
                 return self.make_bulk(layer, reference, bytes, done, cycles);
             }
             RefKind::Touch { bytes } => {
@@ -224,7 +224,15 @@ impl RefIssuer<'_> {
             let (machine, piece) = self.locate(layer, reference.space, addr, writes, cycles)?;
             let piece = piece.min(bytes - *done);
             let (hw, core) = (&mut *self.hw, self.core);
-            *cycles += if writes { hw.zero(core, machine, piece) } else { hw.load(core, machine, piece) };
+            *cycles += match reference.kind {
+                RefKind::Zero { .. } => hw.zero(core, machine, piece),
+                RefKind::Fetch { .. } => {
+                    hw.caches.fetch_lines(core, machine.line(), piece / LINE_BYTES, CodeOwner::Kernel)
+                }
+                RefKind::Load { .. } | RefKind::Touch { .. } | RefKind::Read | RefKind::Write | RefKind::Locked => {
+                    hw.load(core, machine, piece)
+                }
+            };
             *done += piece;
         }
         Ok(())

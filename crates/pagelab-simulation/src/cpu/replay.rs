@@ -4,14 +4,14 @@ use crate::machine::cpu::Filter;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{CallsAhead, SplitAccess};
 use crate::observe::RefusedAccess;
-use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, LINE_SHIFT, VirtAddr};
+use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::prefetch::ObservedAccess;
-use pagelab_hardware::cache::{HitLevel, Requester};
+use pagelab_hardware::cache::{CodeOwner, HitLevel, Requester};
 use pagelab_hardware::core_model::clock::CpuClock;
 use pagelab_hardware::core_model::{CoreModel, DataLocation, Timing};
 use pagelab_kernel::fault::FaultOutcome;
@@ -229,15 +229,25 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<AccessOutcome, EngineError> {
         let fetch = access.kind == AccessKind::Fetch;
+        let fetches_lines = self.scheduler.cpus[cpu].filter.fetches_lines();
+        if access.pc == 0 && fetches_lines && !access.maker.is_kernel() {
+            let what = "the program's source does not know the addresses of its instructions, which an instruction cache \
+                        needs; use a source that does, such as a recording or a workload, or leave l1i out";
+            return Err(EngineError::config("machine.cache.l1i", what));
+        }
         if access.pc == 0 {
             // The trace does not know the instruction; further accesses without one pass the filter.
             self.scheduler.cpus[cpu].filter.code_page = 0;
-        } else if !access.maker.is_kernel() && access.pc >> FRAME_SHIFT != self.scheduler.cpus[cpu].filter.code_page {
+        } else if !access.maker.is_kernel() && !self.scheduler.cpus[cpu].filter.has_code(access.pc) {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
-                // A program counter without a mapping is reported at its own access, if there is one.
-                TranslationOutcome::Found(_) | TranslationOutcome::Refused => {
-                    self.scheduler.cpus[cpu].filter.code_page = access.pc >> FRAME_SHIFT;
+                TranslationOutcome::Found(translation) => {
+                    if fetches_lines {
+                        self.fetch_code(cpu, VirtAddr(access.pc), translation);
+                    }
+                    self.scheduler.cpus[cpu].filter.learn_code(access.pc);
                 }
+                // A program counter without a mapping is reported at its own access, if there is one.
+                TranslationOutcome::Refused => self.scheduler.cpus[cpu].filter.learn_code(access.pc),
                 TranslationOutcome::Again => return Ok(AccessOutcome::Again),
             }
         }
@@ -261,6 +271,17 @@ impl Simulation {
         cpu.counters.by_kernel.accesses += u64::from(access.maker.is_kernel());
         cpu.clock.retire(access.gap.into());
         Ok(AccessOutcome::Done)
+    }
+
+    /// Fetches the line of an instruction from the instruction cache.
+    fn fetch_code(&mut self, cpu: CpuId, pc: VirtAddr, translation: Translation) {
+        self.set_time(cpu);
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        let line = translation.address(pc).line();
+        let latency = self.hw.caches.fetch_lines(this_cpu.core, line, 1, CodeOwner::Program);
+        if latency > Cycles::ZERO {
+            this_cpu.clock.wait_for_instructions(latency);
+        }
     }
 
     /// Loads or stores the data of an access, line by line.
@@ -414,6 +435,7 @@ impl Simulation {
     ) -> Result<TranslationOutcome, EngineError> {
         let this_cpu = &mut self.scheduler.cpus[cpu];
         this_cpu.filter.forget_data();
+        this_cpu.filter.forget_code();
         if !self.kernels.is_backed(fault) {
             if self.observers.profile.is_some() {
                 self.profile_miss(cpu, va, pc, intent);

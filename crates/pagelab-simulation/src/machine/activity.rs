@@ -21,6 +21,7 @@ use pagelab_kernel::fault_engine::mfoe::ahead::AheadCall;
 use pagelab_kernel::fault_engine::mfoe::call::EngineCall;
 use pagelab_kernel::fault_engine::smu::fill::FillWork;
 use pagelab_kernel::fault_engine::work::EngineWork;
+use pagelab_kernel::layer::code::CODE_PATHS;
 use pagelab_kernel::locks::TaskId;
 use pagelab_kernel::page_out::PageOut;
 use pagelab_kernel::populate::Populate;
@@ -58,6 +59,24 @@ pub enum Activity {
 }
 
 impl Activity {
+    /// The path whose code its step executes, given the step's fault stage; none for hardware.
+    pub fn code_path(&self, stage: Option<Stage>) -> Option<usize> {
+        let other = match self {
+            Self::Fault(_) | Self::Populate(_) => return stage.map(|stage| stage as usize),
+            Self::Engine(_) => return None,
+            Self::Sync(_) => 0,
+            Self::PageOut(_) => 1,
+            Self::Kernel { .. } => 2,
+            Self::ExitScan(_) => 3,
+            Self::EngineCall(_) => 4,
+            Self::Ahead(_) => 5,
+            Self::Fill(_) => 6,
+        };
+        let path = Stage::ALL.len() + other;
+        debug_assert!(path < CODE_PATHS);
+        Some(path)
+    }
+
     /// The layer whose physical addresses its references use.
     pub fn layer(&self) -> LayerId {
         match self {

@@ -42,7 +42,11 @@ pub struct Filter {
     /// One bit per `AccessKind`: whether an access of that kind to the line is a hit that changes no state.
     pub kinds: u8,
     /// Virtual page of the last instruction that was translated.
+    ///
+    /// With instruction caches, the virtual line of the last instruction that was fetched.
     pub code_page: u64,
+    /// log2 of the bytes of what `code_page` counts.
+    pub code_shift: u32,
     /// Number of the page of the last data access, and its translation.
     page: u64,
     translation: Translation,
@@ -50,8 +54,44 @@ pub struct Filter {
 
 impl Filter {
     /// A filter that answers no access.
-    pub const EMPTY: Self =
-        Self { line: u64::MAX, kinds: 0, code_page: u64::MAX, page: u64::MAX, translation: Translation::from_word(0) };
+    pub const EMPTY: Self = Self {
+        line: u64::MAX,
+        kinds: 0,
+        code_page: u64::MAX,
+        code_shift: FRAME_SHIFT,
+        page: u64::MAX,
+        translation: Translation::from_word(0),
+    };
+
+    /// Makes it answer no access.
+    pub fn clear(&mut self) {
+        *self = Self { code_shift: self.code_shift, ..Self::EMPTY };
+    }
+
+    /// Whether instructions are fetched line by line, through an instruction cache.
+    #[inline]
+    pub fn fetches_lines(&self) -> bool {
+        self.code_shift == LINE_SHIFT
+    }
+
+    /// Whether the last instruction was on the page, or the line, of this one.
+    #[inline]
+    pub fn has_code(&self, pc: u64) -> bool {
+        pc >> self.code_shift == self.code_page
+    }
+
+    /// Stores that an instruction was translated, and fetched.
+    #[inline]
+    pub fn learn_code(&mut self, pc: u64) {
+        self.code_page = pc >> self.code_shift;
+    }
+
+    /// Makes the next instruction be fetched again, from an instruction cache if there is one: after an exception.
+    pub fn forget_code(&mut self) {
+        if self.fetches_lines() {
+            self.code_page = u64::MAX;
+        }
+    }
 
     /// Makes the next data access look up TLB and cache.
     #[inline]
@@ -87,7 +127,7 @@ impl Filter {
     pub fn answers(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
         let line = access.vaddr >> LINE_SHIFT ^ self.line;
-        let differs = line | (last ^ self.line) | (access.pc >> FRAME_SHIFT ^ self.code_page);
+        let differs = line | (last ^ self.line) | (access.pc >> self.code_shift ^ self.code_page);
         differs == 0 && self.kinds >> (access.kind as u8) & 1 != 0
     }
 }
@@ -238,7 +278,8 @@ impl Cpu {
     #[inline(always)]
     pub fn is_plain(&self, access: &Access) -> bool {
         let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
-        let differs = (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> FRAME_SHIFT ^ self.filter.code_page);
+        let differs =
+            (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> self.filter.code_shift ^ self.filter.code_page);
         differs == 0 && access.kind != AccessKind::Fetch && !access.maker.is_kernel() && self.task.outcome.is_none()
     }
 
@@ -478,7 +519,7 @@ impl Cpu {
     pub fn set_space(&mut self, space: Option<(SpaceId, Asid)>) {
         self.space = space.map(|(space, _)| space);
         self.asid = space.map_or(Asid(0), |(_, asid)| asid);
-        self.filter = Filter::EMPTY;
+        self.filter.clear();
     }
 
     /// Puts an activity on the stack.

@@ -60,6 +60,11 @@ impl Scheduler {
         self.cpus.iter().any(|cpu| cpu.clock.branches().is_some())
     }
 
+    /// Whether the cores have instruction caches.
+    pub fn fetches_lines(&self) -> bool {
+        self.cpus.iter().any(|cpu| cpu.filter.fetches_lines())
+    }
+
     /// The CPUs, except those that run kernel threads only.
     pub fn program_cpus(&self) -> impl Iterator<Item = &Cpu> {
         self.cpus.iter().filter(|cpu| !cpu.is_kernel_only)

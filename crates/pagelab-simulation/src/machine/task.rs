@@ -68,6 +68,12 @@ impl StackEntry {
         if self.is_free {
             self.step.make_free();
         }
+        let code = &kernels.os.layers[self.layer].data.code;
+        if code.is_some()
+            && let Some(path) = self.activity.code_path(self.stage)
+        {
+            kernels.os.layers[self.layer].plan_code(path, &mut self.step);
+        }
         self.planned = true;
     }
 

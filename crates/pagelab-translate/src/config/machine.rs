@@ -65,6 +65,7 @@ impl MachineConfig {
             node_bytes: self.memory.sizes_for_kernel(),
             cores: self.cores,
             cpus: self.cpus(),
+            instruction_caches: self.cache.l1i.is_some(),
         }
     }
 }

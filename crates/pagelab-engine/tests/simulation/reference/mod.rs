@@ -45,6 +45,7 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
     };
     CacheConfig {
         l1: private(geometry.0, 4),
+        l1i: None,
         l2: geometry.1.map(|level| private(level, 12)),
         l3: geometry.2.map(|level| SharedCacheConfig {
             size_bytes: bytes(level),

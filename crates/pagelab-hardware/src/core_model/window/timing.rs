@@ -103,6 +103,13 @@ impl Timing for Window {
         Stall::default()
     }
 
+    /// No instruction enters the window until the line has arrived; those in it continue.
+    fn fetch_stall(&mut self, latency: Cycles, at: CoreTime) -> Stall {
+        let state = &mut *self.0;
+        state.current.ready = state.current.ready.max(at.now + latency);
+        Stall { fetch: latency, ..Stall::default() }
+    }
+
     fn common(&self) -> Option<Box<Common>> {
         let WindowConfig { fill_buffers, page_walkers, .. } = self.0.config;
         Some(Box::new(Common::new(fill_buffers, page_walkers)))

@@ -6,7 +6,7 @@
 
 use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::{CoreId, LayerId};
-use pagelab_hardware::cache::MemoryConfig;
+use pagelab_hardware::cache::{CacheConfig, MemoryConfig};
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
 use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
@@ -34,18 +34,31 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         tlb,
         // Designs that are looked up by entry are refused below; walkers look up all others.
         mmu_cache: _,
-        // Both paths call the caches.
-        cache: _,
+        cache,
         memory,
         prefetch,
         origin: _,
     } = machine;
+    // Both paths call the data caches. The loop does not fetch instructions.
+    let CacheConfig {
+        l1: _,
+        l1i,
+        l2: _,
+        l3: _,
+        dram_latency_cycles: _,
+        cache_to_cache_latency_cycles: _,
+        upgrade_latency_cycles: _,
+        locked_extra_cycles: _,
+        walker_entry: _,
+        bulk_parallelism: _,
+    } = cache;
     // Both paths look up the TLBs; walkers look up those of guests and of nested walks.
     let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages } = tlb;
     let MemoryConfig { bytes_per_cycle, nodes, placement: _ } = memory;
     let PrefetchConfig { l1, l2, l3, tlb: tlb_prefetchers } = prefetch;
     bytes_per_cycle.is_none()
         && nodes.is_empty()
+        && l1i.is_none()
         && ![l1, l2, l3].iter().any(|level| level.is_on())
         && stages.is_off()
         && tlb_prefetchers.is_off()
