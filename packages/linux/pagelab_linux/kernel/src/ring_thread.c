@@ -32,6 +32,8 @@
 /* As published (sections 4.1.1 and 4.5). */
 static unsigned int ring_pages = 256;
 static unsigned int ring_period_us = 2000;
+/* As published (section 4.9). */
+static unsigned int ring_limit_percent = 80;
 
 /* Held by whoever fills rings, gives their pages back, or replaces them. */
 static DEFINE_MUTEX(ring_mutex);
@@ -54,7 +56,10 @@ static void visit(int cpu)
 	ring = ring_of(cpu);
 	if (ring) {
 		ring_account(ring);
-		ring_fill(ring, cpu);
+		if (ring_is_needed())
+			ring_fill(ring, cpu);
+		else
+			ring_give_back(ring, UINT_MAX, RING_UNUSED);
 	}
 	mutex_unlock(&ring_mutex);
 }
@@ -65,6 +70,7 @@ static int ring_thread(void *unused)
 	int cpu;
 
 	while (!kthread_should_stop()) {
+		ring_limit_processes(READ_ONCE(ring_limit_percent));
 		for_each_possible_cpu(cpu)
 			visit(cpu);
 		ring_count(RING_PASSES, 1);
@@ -235,6 +241,44 @@ static const struct pagelab_choice enabled_choice = {
 	.names = pagelab_off_on, .get = enabled_get, .set = enabled_set,
 };
 
+/* Three switches of two words each; faults and passes look at them as they go. */
+#define TWO_WORDS(name, variable, one, other)				\
+static const char *const name##_names[] = { one, other, NULL };	\
+static unsigned int name##_get(void)					\
+{									\
+	return READ_ONCE(variable);					\
+}									\
+static int name##_set(unsigned int on)					\
+{									\
+	WRITE_ONCE(variable, on);					\
+	return 0;							\
+}									\
+static const struct pagelab_choice name##_choice = {			\
+	.names = name##_names, .get = name##_get, .set = name##_set,	\
+}
+
+TWO_WORDS(processes, ring_by_call, "all", "by-call");
+TWO_WORDS(defer, ring_defers_rss, "lru", "lru-rss");
+TWO_WORDS(nodes, ring_any_node, "local", "prefer-local");
+
+static unsigned int entries_get(void)
+{
+	return READ_ONCE(ring_arms);
+}
+
+static int entries_set(unsigned int armed)
+{
+	if (armed)
+		static_branch_enable(&pagelab_rings_arm);
+	WRITE_ONCE(ring_arms, armed);
+	return 0;
+}
+
+static const char *const entries_names[] = { "any", "armed", NULL };
+static const struct pagelab_choice entries_choice = {
+	.names = entries_names, .get = entries_get, .set = entries_set,
+};
+
 /* Reads and checks a number; @value is unchanged if that fails. */
 static int number_from(const struct ctl_table *table, int write, void *buffer,
 		       size_t *length, loff_t *position, unsigned int *value)
@@ -288,6 +332,7 @@ static int period_sysctl(const struct ctl_table *table, int write,
 	return error;
 }
 
+static unsigned int least_percent = 1, most_percent = 100;
 static unsigned int least_pages = MIN_PAGES, most_pages = MAX_PAGES;
 static unsigned int least_period = MIN_PERIOD_US, most_period = MAX_PERIOD_US;
 
@@ -307,6 +352,15 @@ static struct ctl_table ring_table[] = {
 		.proc_handler	= period_sysctl,
 		.extra1		= &least_period,
 		.extra2		= &most_period,
+	},
+	{
+		.procname	= "ring_limit_percent",
+		.data		= &ring_limit_percent,
+		.maxlen		= sizeof(ring_limit_percent),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= &least_percent,
+		.extra2		= &most_percent,
 	},
 };
 
@@ -353,13 +407,25 @@ static const char *const stat_names[RING_NR_STATS] = {
 	[RING_HITS]		= "hits",
 	[RING_MISSES]		= "misses",
 	[RING_MISPLACED]	= "misplaced",
+	[RING_NOT_ASKED]	= "not_asked",
+	[RING_ARMED]		= "armed",
+	[RING_UNARMED]		= "unarmed",
+	[RING_JOINED]		= "joined",
 	[RING_DEFERRED]		= "deferred",
+	[RING_RSS_DEFERRED]	= "rss_deferred",
+	[RING_RSS_THREAD]	= "rss_by_thread",
+	[RING_RSS_UNMAP]	= "rss_at_unmap",
+	[RING_RSS_EXIT]		= "rss_at_exit",
 	[RING_ACCOUNTED]	= "accounted",
 	[RING_DRAINED]		= "drained",
 	[RING_FILLED]		= "filled",
+	[RING_FILLED_REMOTE]	= "filled_remote",
 	[RING_SHRUNK]		= "given_back_shrinker",
 	[RING_RESIZED]		= "given_back_switch",
 	[RING_OFFLINED]		= "given_back_offline",
+	[RING_UNUSED]		= "given_back_unused",
+	[RING_REPEATED]		= "calls_repeated",
+	[RING_STOPPED]		= "stopped",
 	[RING_NO_MEMORY]	= "no_memory",
 	[RING_PASSES]		= "passes",
 };
@@ -410,6 +476,10 @@ static int __init rings_init(void)
 
 	register_sysctl_init("vm/pagelab", ring_table);
 	pagelab_choice_file("enabled", dir, &enabled_choice);
+	pagelab_choice_file("processes", dir, &processes_choice);
+	pagelab_choice_file("entries", dir, &entries_choice);
+	pagelab_choice_file("defer", dir, &defer_choice);
+	pagelab_choice_file("nodes", dir, &nodes_choice);
 	debugfs_create_file("stats", 0444, dir, NULL, &stats_fops);
 	return 0;
 }

@@ -35,6 +35,8 @@
 #define RING_GFP	((GFP_USER | __GFP_MOVABLE | __GFP_NOMEMALLOC | \
 			  __GFP_NOWARN | __GFP_THISNODE) & ~__GFP_RECLAIM)
 
+bool ring_by_call, ring_defers_rss, ring_any_node, ring_arms;
+
 /* How many pages are filled between two looks at free memory. */
 #define WATERMARK_PAGES	32
 
@@ -73,6 +75,9 @@ static bool placed_on(struct vm_area_struct *vma, unsigned long address,
 	switch (policy->mode) {
 	case MPOL_PREFERRED:
 		allowed = node == first_node(policy->nodes);
+		/* Of a task without a policy, the CPU's node comes first. */
+		if (policy->flags & MPOL_F_MORON)
+			allowed |= READ_ONCE(ring_any_node);
 		break;
 	case MPOL_PREFERRED_MANY:
 	case MPOL_BIND:
@@ -97,17 +102,26 @@ static bool placed_on(struct vm_area_struct *vma, unsigned long address,
 }
 #endif
 
-/*
- * In the place of vma_alloc_zeroed_movable_folio(). A page that may not go to
- * this fault stays for the next one.
- */
-struct folio *__pagelab_ring_take(struct vm_area_struct *vma,
-				  unsigned long address)
+/* Whether faults of the mapping are served, by what the process asked for. */
+bool ring_asked_for(const struct vm_area_struct *vma)
+{
+	if (!READ_ONCE(ring_by_call) || pagelab_left_out(PAGELAB_RING_ASK))
+		return true;
+	return (vma->vm_flags & VM_PAGELAB_RINGS) &&
+	       READ_ONCE(vma->vm_mm->pagelab_ring.asked);
+}
+
+/* A page that may not go to this fault stays for the next one. */
+struct folio *ring_take(struct vm_area_struct *vma, unsigned long address)
 {
 	enum ring_stat stat = RING_MISSES;
 	struct pagelab_ring *ring;
 	struct page *page = NULL;
 
+	if (!ring_asked_for(vma)) {
+		ring_count(RING_NOT_ASKED, 1);
+		return NULL;
+	}
 	preempt_disable();
 	ring = own_ring();
 	if (ring)
@@ -127,17 +141,43 @@ struct folio *__pagelab_ring_take(struct vm_area_struct *vma,
 	return stat == RING_HITS ? page_folio(page) : NULL;
 }
 
-/*
- * In the place of folio_add_lru(): leaves the page to the thread, like the
- * batch of folio_add_lru() but for as many as the ring has entries. Returns
- * whether it did.
- */
-bool __pagelab_ring_defer(struct folio *folio)
+/* In the place of vma_alloc_zeroed_movable_folio(). */
+struct folio *__pagelab_ring_take(struct vm_area_struct *vma,
+				  unsigned long address)
+{
+	/* Armed entries were served before, by pagelab_ring_engine(). */
+	return READ_ONCE(ring_arms) ? NULL : ring_take(vma, address);
+}
+
+/* Whether this CPU's ring has one; another thread may take it. */
+bool ring_has_page(void)
 {
 	struct pagelab_ring *ring;
-	struct ring_entry *entry;
-	bool deferred = false;
+	bool has;
 
+	preempt_disable();
+	ring = own_ring();
+	has = ring && READ_ONCE(entry_at(ring, ring->tail)->page);
+	preempt_enable();
+	return has;
+}
+
+/*
+ * In the place of folio_add_lru(): leaves the page to the thread, like the
+ * batch of folio_add_lru() but for as many as the ring has entries. Where the
+ * switch says so, in the place of add_mm_counter(), too. Returns what it did.
+ * Caller holds the lock of the page table, and maps the page before it drops
+ * that.
+ */
+unsigned int __pagelab_ring_defer(struct folio *folio,
+				  struct vm_area_struct *vma)
+{
+	unsigned int deferred = 0;
+	struct pagelab_ring *ring;
+	struct ring_entry *entry;
+
+	if (!ring_asked_for(vma))
+		return 0;
 	preempt_disable();
 	ring = own_ring();
 	entry = ring ? entry_at(ring, ring->in) : NULL;
@@ -147,14 +187,83 @@ bool __pagelab_ring_defer(struct folio *folio)
 		    !(current->flags & PF_MEMALLOC))
 			folio_set_active(folio);
 		folio_get(folio);
-		/* Pairs with the acquire in take_used(). */
+		deferred = PAGELAB_DEFERRED_LRU;
+		if (READ_ONCE(ring_defers_rss)) {
+			atomic_inc(&vma->vm_mm->pagelab_ring.owed);
+			ring->owner[ring->in & ring->mask] = vma->vm_mm;
+			__this_cpu_inc(ring_stats[RING_RSS_DEFERRED]);
+			deferred |= PAGELAB_DEFERRED_RSS;
+		}
+		/* Pairs with the acquire in used_pages() and count_owed_of_ring(). */
 		smp_store_release(&entry->used, folio);
 		ring->in++;
 		__this_cpu_inc(ring_stats[RING_DEFERRED]);
-		deferred = true;
 	}
 	preempt_enable();
 	return deferred;
+}
+
+/*
+ * Counts the used page of an entry. Caller holds the ring's lock. The process
+ * may end as soon as nothing is owed to it.
+ */
+static void count_owed_page(struct pagelab_ring *ring, unsigned int at,
+			 enum ring_stat stat)
+{
+	struct mm_struct *mm = ring->owner[at & ring->mask];
+
+	if (!mm)
+		return;
+	ring->owner[at & ring->mask] = NULL;
+	if (stat != RING_RSS_EXIT || !pagelab_left_out(PAGELAB_RING_EXIT))
+		add_mm_counter(mm, MM_ANONPAGES, 1);
+	ring_count(stat, 1);
+	/* Pairs with the acquire in pagelab_ring_mm_exit(). */
+	atomic_dec_return_release(&mm->pagelab_ring.owed);
+}
+
+/* The scan of one ring for used entries of a process. */
+static void count_owed_of_ring(struct pagelab_ring *ring, struct mm_struct *mm,
+			enum ring_stat stat)
+{
+	unsigned int at;
+
+	spin_lock(&ring->lock);
+	for (at = ring->out; at - ring->out <= ring->mask; at++) {
+		/* Pairs with the release in __pagelab_ring_defer(). */
+		if (!smp_load_acquire(&entry_at(ring, at)->used))
+			break;
+		if (ring->owner[at & ring->mask] == mm)
+			count_owed_page(ring, at, stat);
+	}
+	spin_unlock(&ring->lock);
+}
+
+/*
+ * As zap_pte_range() of the paper (4.6): looks through all rings, and only if
+ * they have something. Faults of the unmapped range have ended, but for those
+ * beside MADV_DONTNEED, which may count below zero until the next pass.
+ */
+void pagelab_ring_count_owed(struct mm_struct *mm, enum pagelab_mutation where)
+{
+	enum ring_stat stat = where == PAGELAB_RING_UNMAP ? RING_RSS_UNMAP :
+							    RING_RSS_EXIT;
+	struct pagelab_ring *ring;
+	int cpu;
+
+	if (where == PAGELAB_RING_UNMAP &&
+	    (pagelab_left_out(PAGELAB_RING_UNMAP) ||
+	     pagelab_left_out(PAGELAB_RING_EXIT)))
+		return;
+	for_each_possible_cpu(cpu) {
+		if (!atomic_read(&mm->pagelab_ring.owed))
+			break;
+		rcu_read_lock();
+		ring = rcu_dereference(per_cpu(pagelab_rings, cpu));
+		if (ring)
+			count_owed_of_ring(ring, mm, stat);
+		rcu_read_unlock();
+	}
 }
 
 /*
@@ -175,6 +284,7 @@ static unsigned int used_pages(struct pagelab_ring *ring,
 		if (!folio || at - ring->out > ring->mask)
 			break;
 		folio_batch_add(batch, folio);
+		count_owed_page(ring, at, RING_RSS_THREAD);
 		at++;
 	}
 	return at - ring->out;
@@ -263,6 +373,19 @@ unsigned int ring_ready(const struct pagelab_ring *ring)
 	return ready <= ring->mask + 1 ? ready : 0;
 }
 
+/* The same for all nodes together: the allocator finds the nearest one. */
+static bool any_memory_is_free(void)
+{
+	struct zone *zone;
+
+	for_each_populated_zone(zone)
+		if (zone_idx(zone) <= ZONE_NORMAL &&
+		    zone_watermark_ok(zone, 0, high_wmark_pages(zone),
+				      ZONE_NORMAL, 0))
+			return true;
+	return false;
+}
+
 /*
  * Whether kswapd sleeps. Below that, a filled ring would take what reclaim has
  * just freed, and be given back again.
@@ -271,6 +394,8 @@ static bool memory_is_free(int node)
 {
 	struct zone *zone, *end = NODE_DATA(node)->node_zones + MAX_NR_ZONES;
 
+	if (READ_ONCE(ring_any_node))
+		return any_memory_is_free();
 	for (zone = NODE_DATA(node)->node_zones; zone < end; zone++)
 		if (managed_zone(zone) && zone_idx(zone) <= ZONE_NORMAL &&
 		    zone_watermark_ok(zone, 0, high_wmark_pages(zone),
@@ -292,6 +417,8 @@ void ring_fill(struct pagelab_ring *ring, int cpu)
 
 	if (!pagelab_left_out(PAGELAB_RING_ZERO))
 		gfp |= __GFP_ZERO;
+	if (READ_ONCE(ring_any_node))
+		gfp &= ~__GFP_THISNODE;
 	for (; filled <= ring->mask; filled++) {
 		struct ring_entry *entry = entry_at(ring, ring->head);
 
@@ -305,6 +432,8 @@ void ring_fill(struct pagelab_ring *ring, int cpu)
 			ring_count(RING_NO_MEMORY, 1);
 			break;
 		}
+		if (page_to_nid(page) != cpu_to_mem(cpu))
+			ring_count(RING_FILLED_REMOTE, 1);
 		/* Whoever sees the page sees its zeroes. */
 		smp_store_release(&entry->page, page);
 		WRITE_ONCE(ring->head, ring->head + 1);
@@ -345,10 +474,12 @@ struct pagelab_ring *ring_create(int cpu, unsigned int pages)
 
 	if (pagelab_left_out(PAGELAB_NO_MEMORY))
 		return NULL;
-	ring = kvzalloc_node(struct_size(ring, entry, pages), GFP_KERNEL,
+	ring = kvzalloc_node(struct_size(ring, entry, pages) +
+			     pages * sizeof(*ring->owner), GFP_KERNEL,
 			     cpu_to_mem(cpu));
 	if (!ring)
 		return NULL;
+	ring->owner = (struct mm_struct **)&ring->entry[pages];
 	ring->mask = pages - 1;
 	spin_lock_init(&ring->lock);
 	return ring;

@@ -6,6 +6,7 @@
  * no-memory  without memory for rings there are none, or the old ones stay
  * nodes      pages follow mbind(), the task's policy and the cpuset; needs two
  *            nodes with a CPU each
+ * remote     a ring has pages of another node, if it may and its own is full
  * offline    a CPU that goes offline gives its ring back; needs two CPUs
  * pressure   rings are given back before anything is killed; needs two CPUs,
  *            and a guest whose memory it may fill
@@ -219,6 +220,67 @@ static void check_nodes(void)
 	CHECK(misplaced >= (long)(4 * PAGES), "%ld misplaced", misplaced);
 }
 
+static long free_of_node(int node)
+{
+	char path[64], line[128];
+	long free = -1;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/meminfo", node);
+	file = fopen(path, "r");
+	CHECK(file, "%s: %s", path, strerror(errno));
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "Node %*d MemFree: %ld", &free) == 1)
+			break;
+	fclose(file);
+	return free / 4;
+}
+
+/* Hits of as many faults as the ring has pages, a few passes after the last. */
+static long hits_later(char *start)
+{
+	long hits;
+
+	usleep(100000);
+	hits = stat_of("hits");
+	store_all(start, PAGES / 2, 1);
+	return stat_of("hits") - hits;
+}
+
+/* Node 0 is filled; the ring of its CPU is not, until it may have others' pages. */
+static void check_remote(void)
+{
+	size_t filler = free_of_node(0);
+	char *start = map_pages(2 * PAGES), *fill = map_pages(filler);
+	long local, remote, second = 0;
+
+	stay_on(0);
+	must_refuse(DIRECTORY "nodes", "remote");
+	restart(PAGES, 2000);
+	set_policy(MPOL_PREFERRED, 1);
+	for (size_t i = 0; i < filler; i++)
+		*(volatile char *)(fill + i * PAGE) = 1;
+	set_policy(MPOL_DEFAULT, 0);
+	remote = stat_of("filled_remote");
+	/* What the ring had until then. */
+	hits_later(start + PAGES * PAGE);
+	hits_later(start + (PAGES + PAGES / 2) * PAGE);
+	local = hits_later(start);
+	CHECK(stat_of("filled_remote") == remote, "pages of the other node");
+	must_put(DIRECTORY "nodes", "prefer-local");
+	remote = hits_later(start + PAGES / 2 * PAGE);
+	for (size_t i = 0; i < PAGES / 2; i++)
+		second += node_of(start + (PAGES / 2 + i) * PAGE);
+	printf("local_hits=%ld\nprefer_local_hits=%ld\nother_node=%ld\nfilled_remote=%ld\n",
+	       local, remote, second, stat_of("filled_remote"));
+	must_put(DIRECTORY "nodes", "local");
+	CHECK(local <= 64, "%ld hits with the node full", local);
+	CHECK(remote >= (long)PAGES / 2 - 8, "%ld hits", remote);
+	CHECK(second >= (long)PAGES / 2 - 64, "%ld pages on the other node", second);
+	munmap(fill, filler * PAGE);
+	munmap(start, 2 * PAGES * PAGE);
+}
+
 /* Ready pages and deferred ones of the CPU that goes. */
 static void check_offline(void)
 {
@@ -280,6 +342,7 @@ static const struct reservation_case cases[] = {
 	{ "kill", NULL, check_kill },
 	{ "no-memory", NULL, check_no_memory },
 	{ "nodes", "ring-node", check_nodes },
+	{ "remote", NULL, check_remote },
 	{ "offline", "ring-offline", check_offline },
 	{ "pressure", "ring-shrink", check_pressure },
 	{ NULL, NULL, NULL },
@@ -288,6 +351,6 @@ static const struct reservation_case cases[] = {
 int main(int count, char **arguments)
 {
 	if (count < 2)
-		quit(USAGE, "usage: ring_limits kill | no-memory | nodes | offline | pressure | mutation NAME");
+		quit(USAGE, "usage: ring_limits kill | no-memory | nodes | remote | offline | pressure | mutation NAME");
 	return run_cases(cases, count, arguments);
 }

@@ -32,6 +32,11 @@ enum pagelab_mutation {
 	PAGELAB_RING_DISABLE,		/* giving back on switching off */
 	PAGELAB_RING_OFFLINE,		/* giving back of a CPU offline */
 	PAGELAB_RING_SHRINK,		/* the shrinker */
+	PAGELAB_RING_ASK,		/* the look whether the process asked */
+	PAGELAB_RING_UNMAP,		/* unmap_vmas() */
+	PAGELAB_RING_EXIT,		/* ... and the count at the exit */
+	PAGELAB_RING_LIMIT,		/* the limit of a process */
+	PAGELAB_RING_LOCK,		/* the lock bit of an armed entry */
 	PAGELAB_LBA_BLOCK,		/* the right block's address */
 	PAGELAB_LBA_JOIN,		/* the search for a miss under way */
 	PAGELAB_LBA_STATUS,		/* the look at a read's status */
@@ -362,80 +367,7 @@ static inline void pagelab_resv_mm_exit(struct mm_struct *mm)
 
 #endif /* CONFIG_PAGELAB_RESERVATION */
 
-#ifdef CONFIG_PAGELAB_RINGS
-
-struct folio_batch;
-
-DECLARE_STATIC_KEY_FALSE(pagelab_rings_on);
-
-struct folio *__pagelab_ring_take(struct vm_area_struct *vma,
-				  unsigned long address);
-bool __pagelab_ring_defer(struct folio *folio);
-bool __pagelab_ring_needs_drain(int cpu);
-/* Of mm/swap.c: puts folios on LRU lists, and drops their references. */
-void pagelab_lru_add(struct folio_batch *fbatch);
-unsigned int __pagelab_ring_drain(int cpu, struct folio_batch *batch);
-
-/* A zeroed page for an anonymous fault, or NULL: allocate one. */
-static __always_inline struct folio *
-pagelab_ring_take(struct vm_area_struct *vma, unsigned long address)
-{
-	if (!static_branch_unlikely(&pagelab_rings_on))
-		return NULL;
-	return __pagelab_ring_take(vma, address);
-}
-
-/* Whether the thread will do what folio_add_lru_vma() would do now. */
-static __always_inline bool pagelab_ring_defer(struct folio *folio,
-					       struct vm_area_struct *vma)
-{
-	if (!static_branch_unlikely(&pagelab_rings_on) ||
-	    folio_test_large(folio) || (vma->vm_flags & VM_LOCKED))
-		return false;
-	return __pagelab_ring_defer(folio);
-}
-
-static __always_inline bool pagelab_ring_needs_drain(int cpu)
-{
-	return static_branch_unlikely(&pagelab_rings_on) &&
-	       __pagelab_ring_needs_drain(cpu);
-}
-
-/* Moves pages that wait for an LRU list to @batch; returns how many. */
-static __always_inline unsigned int
-pagelab_ring_drain(int cpu, struct folio_batch *batch)
-{
-	if (!static_branch_unlikely(&pagelab_rings_on))
-		return 0;
-	return __pagelab_ring_drain(cpu, batch);
-}
-
-#else /* !CONFIG_PAGELAB_RINGS */
-
-static inline struct folio *pagelab_ring_take(struct vm_area_struct *vma,
-					      unsigned long address)
-{
-	return NULL;
-}
-
-static inline bool pagelab_ring_defer(struct folio *folio,
-				      struct vm_area_struct *vma)
-{
-	return false;
-}
-
-static inline bool pagelab_ring_needs_drain(int cpu)
-{
-	return false;
-}
-
-static inline unsigned int pagelab_ring_drain(int cpu,
-					      struct folio_batch *batch)
-{
-	return 0;
-}
-
-#endif /* CONFIG_PAGELAB_RINGS */
+#include <linux/pagelab_rings.h>
 
 #ifdef CONFIG_PAGELAB_LBA
 
@@ -491,11 +423,13 @@ static inline void pagelab_mm_init(struct mm_struct *mm)
 {
 	pagelab_walk_mm_init(mm);
 	pagelab_resv_mm_init(mm);
+	pagelab_ring_mm_init(mm);
 }
 
 static inline void pagelab_mm_exit(struct mm_struct *mm)
 {
 	pagelab_resv_mm_exit(mm);
+	pagelab_ring_mm_exit(mm);
 }
 
 #endif /* _LINUX_PAGELAB_H */
