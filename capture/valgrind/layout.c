@@ -44,7 +44,7 @@ extern SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr
 extern Addr __real_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 extern Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok);
 
-/* The last search place a gap below the mapping at this address (0: none). Above it no gap is longer than that. */
+/* The last search ended at a gap below the mapping at this address (0: none). Above it no gap is longer than that. */
 static Addr below = 0;
 static SizeT longest_above = 0;
 
