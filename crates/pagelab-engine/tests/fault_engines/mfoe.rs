@@ -485,3 +485,30 @@ fn a_remote_frame_costs_the_latency_of_its_node() {
     };
     assert_eq!(stalls("of-thread") - stalls("prefer-local"), PAGES * (500 - 200));
 }
+
+/// With `sleep`, passes and periods take turns. With `at-once`, a pass begins in each period, or nobody sleeps.
+#[test]
+fn a_late_pass_sleeps_or_goes_on() {
+    let run = |late_pass: &str, period: u64| {
+        let late_pass = format!("system.layers.native.fault_engine.late_pass={late_pass}");
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 1024 * PAGE);
+        for n in 0..1024 {
+            script.store(0, BASE + n * PAGE);
+            pause(&mut script, 20_000);
+        }
+        let (_, stats) =
+            run(&mfoe(&[("period_cycles", period), ("entries", 16)], &[&late_pass]), script.finish(), &[0]);
+        assert_conserved(&stats);
+        let value = |name: &str| stats.values[name] as f64;
+        (value("kthread.runs"), value("kthread.cycles"), value("elapsed_cycles"))
+    };
+    let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.02;
+    let period = 100_000;
+    let (runs, busy, elapsed) = run("sleep", period);
+    assert!(near(runs * period as f64 + busy, elapsed), "{runs} passes, {busy} of {elapsed} cycles");
+    let (runs, busy, elapsed) = run("at-once", period);
+    assert!(busy > 0.0 && near(runs * period as f64, elapsed), "{runs} passes, {busy} of {elapsed} cycles");
+    let (runs, busy, elapsed) = run("at-once", 1);
+    assert!(runs > 100.0 && near(busy, elapsed), "{runs} passes, {busy} of {elapsed} cycles");
+}

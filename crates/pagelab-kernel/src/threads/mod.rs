@@ -107,6 +107,15 @@ pub trait Thread: Sized {
     }
 }
 
+/// When a thread starts again by itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Delay {
+    /// This long after the end of its work, as delayed work that requeues itself.
+    FromEnd(Cycles),
+    /// This long after its work began, or at once if that took longer.
+    FromBegin(Cycles),
+}
+
 /// A thread of a layer's kernel that works for its fault engine.
 ///
 /// Contract: that of [`Thread`], but the engine's
@@ -118,9 +127,8 @@ pub trait EngineThread: Sized {
     /// The layer of its kernel.
     fn layer(&self) -> LayerId;
 
-    /// Time from the end of its work until it starts again, as for delayed work that requeues itself; at boot it starts
-    /// at once. `None` if it must be woken.
-    fn delay(&self, _of: &Layer) -> Option<Cycles> {
+    /// When it starts again; at boot it starts at once. `None` if it must be woken.
+    fn delay(&self, _of: &Layer) -> Option<Delay> {
         None
     }
 

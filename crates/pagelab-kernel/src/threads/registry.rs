@@ -84,7 +84,7 @@ macro_rules! make_threads {
             }
 
             /// See [`EngineThread::delay`].
-            pub fn delay(&self, layer: &Layer) -> Option<Cycles> {
+            pub fn delay(&self, layer: &Layer) -> Option<super::Delay> {
                 match self {
                     $(Self::$Thread(_) => None,)+
                     $(Self::$OfEngine(thread) => thread.delay(layer),)+

@@ -8,8 +8,8 @@
 //! Deviations: a kernel thread stays on its CPU. Two threads on one CPU run one after the other, each to the end of its
 //! work or to its first wait.
 
-use super::KernelThread;
 use super::config::ThreadsConfig;
+use super::{Delay, KernelThread};
 use crate::effects::Effects;
 use crate::layer::Layer;
 use crate::locks::TaskId;
@@ -25,8 +25,10 @@ struct ThreadSlot {
     awake: bool,
     /// Time when it wakes up by itself.
     alarm: Option<Cycles>,
-    /// Delay from the end of its work until it wakes up by itself, for threads that set the time at the end.
-    delay: Option<Cycles>,
+    /// When it wakes up by itself, for threads that set the time at the end of their work.
+    delay: Option<Delay>,
+    /// Start of its last work.
+    began: Cycles,
 }
 
 /// See the module's text. Threads are identified by number.
@@ -45,7 +47,7 @@ impl KernelThreads {
     /// Adds a thread, asleep, and returns its number.
     pub fn add(&mut self, thread: KernelThread) -> usize {
         let alarm = thread.sleep_cycles();
-        self.slots.push(ThreadSlot { thread, awake: false, alarm, delay: None });
+        self.slots.push(ThreadSlot { thread, awake: false, alarm, delay: None, began: Cycles::ZERO });
         self.slots.len() - 1
     }
 
@@ -54,7 +56,7 @@ impl KernelThreads {
         for thread in KernelThread::new_for_engine(id, layer) {
             let delay = thread.delay(layer);
             let alarm = delay.map(|_| Cycles::ZERO);
-            self.slots.push(ThreadSlot { thread, awake: false, alarm, delay });
+            self.slots.push(ThreadSlot { thread, awake: false, alarm, delay, began: Cycles::ZERO });
         }
     }
 
@@ -124,6 +126,7 @@ impl KernelThreads {
         let slot = &mut self.slots[number];
         slot.thread.begin();
         slot.awake = false;
+        slot.began = now;
         self.runs += 1;
         let next = slot.thread.sleep_cycles().map(|cycles| now.saturating_add(cycles));
         (std::mem::replace(&mut slot.alarm, next), next)
@@ -132,7 +135,10 @@ impl KernelThreads {
     /// Records that the work of a thread has ended at `now`. Returns its next wake-up time, if it has a delay.
     pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
-        slot.alarm = Some(now.saturating_add(slot.delay?));
+        slot.alarm = Some(match slot.delay? {
+            Delay::FromEnd(cycles) => now.saturating_add(cycles),
+            Delay::FromBegin(cycles) => slot.began.saturating_add(cycles).max(now),
+        });
         slot.alarm
     }
 

@@ -66,6 +66,17 @@ pub enum Unused {
     Free,
 }
 
+/// When the background thread begins its next pass. The paper says that it sleeps for 2 ms (§4.5), not from when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatePass {
+    /// A period after the end of the pass before.
+    #[default]
+    Sleep,
+    /// A period after the begin of the pass before, or at once if that took longer.
+    AtOnce,
+}
+
 /// Parameters of a layer's MFOE.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -88,8 +99,10 @@ pub struct Parameters {
     pub numa: Numa,
     /// What happens to ready frames when no process is served.
     pub unused: Unused,
-    /// Cycles between the end of a background pass and the next one.
+    /// Cycles between two background passes; `late_pass` says from where they count.
     pub period_cycles: u64,
+    /// When the next pass begins if one takes longer than the period.
+    pub late_pass: LatePass,
     /// Background threads; with N threads, each handles every Nth CPU's table.
     pub threads: u32,
     /// Number of ready 4 KiB frames of a CPU below which a pass starts early; 0 for never.
@@ -124,6 +137,7 @@ impl Default for Parameters {
             numa: Numa::PreferLocal,
             unused: Unused::Keep,
             period_cycles: 6_000_000,
+            late_pass: LatePass::Sleep,
             threads: 1,
             wake_below: 0,
             huge_wake_below: 0,
@@ -194,7 +208,14 @@ impl EngineParameters for Parameters {
 
     fn samples() -> Vec<Self> {
         let software = Self { form: Form::Software, entries: 16, period_cycles: 50_000, ..Self::default() };
-        let hurried = Self { entries: 3, period_cycles: 400_000, threads: 2, wake_below: 2, ..Self::default() };
+        let hurried = Self {
+            entries: 3,
+            period_cycles: 400_000,
+            late_pass: LatePass::AtOnce,
+            threads: 2,
+            wake_below: 2,
+            ..Self::default()
+        };
         let adaptive = Self {
             entries: 64,
             least_entries: 2,

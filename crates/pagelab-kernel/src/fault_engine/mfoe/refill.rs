@@ -7,7 +7,8 @@
 //! and zeroes one, stores it at the head and advances the head. Each of these operations costs as much as in the
 //! kernel's fault handler, stage by stage.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
-//! Parameters: `fault_engine.period_cycles`, `threads`, `wake_below`, `least_entries`, `limit_percent`, `numa`.
+//! Parameters: `fault_engine.period_cycles`, `late_pass`, `threads`, `wake_below`, `least_entries`, `limit_percent`,
+//! `numa`.
 //! Choices: an entry is marked used before its page is mapped; the thread then waits for the lock of the page. If no
 //! frame is available without reclaim, entries stay empty until the next pass, kswapd is woken, and the pass continues
 //! to account for the others.
@@ -17,7 +18,7 @@ use crate::effects::Effects;
 use crate::fault::stage::Stage;
 use crate::fault_engine::kernel_side::{ArmingJob, KernelSide, UnaccountedPage};
 use crate::fault_engine::mfoe::engine_access::{self, mfoe, mfoe_mut, with_memory};
-use crate::fault_engine::mfoe::parameters::Numa;
+use crate::fault_engine::mfoe::parameters::{LatePass, Numa};
 use crate::fault_engine::mfoe::ready::Ready;
 use crate::fault_engine::mfoe::tables::TableEntry;
 use crate::frames::frame_alloc::{FramePurpose, Near};
@@ -26,7 +27,7 @@ use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::threads::EngineThread;
+use crate::threads::{Delay, EngineThread};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
 use pagelab_base::cycles::Cycles;
@@ -259,8 +260,13 @@ impl EngineThread for Refill {
         self.layer
     }
 
-    fn delay(&self, layer: &Layer) -> Option<Cycles> {
-        Some(Cycles(mfoe(layer).parameters.period_cycles))
+    fn delay(&self, layer: &Layer) -> Option<Delay> {
+        let parameters = &mfoe(layer).parameters;
+        let period = Cycles(parameters.period_cycles);
+        Some(match parameters.late_pass {
+            LatePass::Sleep => Delay::FromEnd(period),
+            LatePass::AtOnce => Delay::FromBegin(period),
+        })
     }
 
     fn wakes_for(&self, need: Need) -> bool {

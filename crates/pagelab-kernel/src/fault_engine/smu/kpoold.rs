@@ -13,7 +13,7 @@ use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::threads::EngineThread;
+use crate::threads::{Delay, EngineThread};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::step::{Next, RefKind, Step};
@@ -35,8 +35,8 @@ impl EngineThread for Kpoold {
         self.layer
     }
 
-    fn delay(&self, layer: &Layer) -> Option<Cycles> {
-        Some(Cycles(smu(layer).parameters.kpoold_cycles))
+    fn delay(&self, layer: &Layer) -> Option<Delay> {
+        Some(Delay::FromEnd(Cycles(smu(layer).parameters.kpoold_cycles)))
     }
 
     fn wakes_for(&self, _: Need) -> bool {

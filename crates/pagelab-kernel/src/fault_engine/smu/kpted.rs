@@ -20,7 +20,7 @@ use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::reclaim::{Pressure, ReclaimScan, plan_scan};
-use crate::threads::EngineThread;
+use crate::threads::{Delay, EngineThread};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceIx};
@@ -160,8 +160,8 @@ impl EngineThread for Kpted {
         self.layer
     }
 
-    fn delay(&self, layer: &Layer) -> Option<Cycles> {
-        Some(Cycles(smu(layer).parameters.kpted_cycles))
+    fn delay(&self, layer: &Layer) -> Option<Delay> {
+        Some(Delay::FromEnd(Cycles(smu(layer).parameters.kpted_cycles)))
     }
 
     fn wakes_for(&self, need: Need) -> bool {
