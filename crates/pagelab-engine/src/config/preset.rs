@@ -117,7 +117,7 @@ presets! {
         "nested-elastic-cuckoo-thp", "nested-flattened", "nested-radix-compact",
         "nested-vmm-direct", "nested-guest-direct", "nested-dual-direct", "nested-do-it-yourself", "nested-radix-speculative", "nested-radix-inverted-shadow",
         "nested-radix-ptemagnet", "nested-radix-mthp32k", "nested-radix-thp", "nested-radix-thp-madvise",
-        "nested-radix-two-vms", "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
+        "nested-radix-two-vms", "nested-radix-four-vms", "nested-radix-eager", "nested-radix-ca-paging", "nested-radix-ptemagnet-traced", "nested-mfoe";
 }
 
 /// All presets of a kind, in the order of `presets!` above: the first is the default.
