@@ -78,6 +78,12 @@ extern Bool VG_(am_notify_client_mmap)(Addr start, SizeT length, UInt protection
 extern Bool VG_(am_notify_munmap)(Addr start, SizeT length);
 extern Bool VG_(am_create_reservation)(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
 
+/* The bytes of the pages that so many bytes from a page's start take. */
+static inline SizeT pl_whole_pages(SizeT bytes)
+{
+   return (bytes + 4095) & ~(SizeT)4095;
+}
+
 /* ---- system calls ---- */
 
 extern SysRes VG_(mk_SysRes_Error)(UWord error);

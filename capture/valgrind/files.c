@@ -114,7 +114,7 @@ SizeT pl_files_bytes_from(Int descriptor, ULong offset, SizeT length)
 
    if (VG_(fstat)(descriptor, &status) != 0 || !VKI_S_ISREG(status.mode))
       return length;
-   end = ((ULong)status.size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   end = pl_whole_pages((SizeT)status.size);
    if (offset >= end)
       return 0;
    return end - offset < length ? end - offset : length;

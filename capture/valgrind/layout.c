@@ -138,7 +138,7 @@ static Addr highest_aligned_gap(SizeT length, ULong offset)
 SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord length, UWord protection, UWord flags,
                                                  UWord fd, Off64T offset)
 {
-   SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   SizeT whole = pl_whole_pages(length);
    Bool placed = addr == 0 && whole > 0 && !(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_HUGETLB));
    SysRes result;
 
@@ -168,7 +168,7 @@ SysRes __wrap_vgModuleLocal_generic_PRE_sys_mmap(ThreadId tid, UWord addr, UWord
    be one of a file; it is placed as anonymous memory then, too. */
 Addr __wrap_vgPlain_am_get_advisory_client_simple(Addr start, SizeT length, Bool* ok)
 {
-   SizeT whole = (length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   SizeT whole = pl_whole_pages(length);
 
    if (start == 0 && VG_(get_running_tid)() == VG_INVALID_THREADID) {
       Addr lowest = __real_vgPlain_am_get_advisory_client_simple(0, length, ok);
@@ -188,6 +188,6 @@ Addr __wrap_vgPlain_am_get_advisory(const MapRequest* request, Bool for_client, 
    MapRequest high = {MHint, 0, request->len};
 
    if (for_client && request->rkind == MAny && VG_(get_running_tid)() == VG_INVALID_THREADID)
-      high.start = highest_gap((request->len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1));
+      high.start = highest_gap(pl_whole_pages(request->len));
    return __real_vgPlain_am_get_advisory(high.start != 0 ? &high : request, for_client, ok);
 }

@@ -56,11 +56,6 @@ static const PlFileId no_memory_file = {0, 0};
 /* The file of the mapping under way ends in it: what is populated is recorded on its own. */
 static Bool ends_in_mapping = False;
 
-static SizeT page_round_up(SizeT bytes)
-{
-   return (bytes + 4095) & ~(SizeT)4095;
-}
-
 static void send_advice(Addr address, SizeT length, UInt advice)
 {
    pl_begin(PL_MADVISE, 20);
@@ -180,7 +175,7 @@ static void after_msync(UWord* args)
 {
    pl_begin(PL_MSYNC, 20);
    pl_put64(args[0]);
-   pl_put64(page_round_up(args[1]));
+   pl_put64(pl_whole_pages(args[1]));
    pl_put32((UInt)args[2]);
    pl_end();
 }
@@ -189,7 +184,7 @@ static void send_address_length(PlControl kind, Addr address, SizeT length)
 {
    pl_begin(kind, 24);
    pl_put64(address);
-   pl_put64(page_round_up(length));
+   pl_put64(pl_whole_pages(length));
    pl_end();
 }
 
@@ -209,7 +204,7 @@ static Bool is_mutable_file(const HChar* file, UWord protection, UWord flags)
 
 static void send_file_mapping(const UWord* args, Addr address, const HChar* file)
 {
-   SizeT length = page_round_up(args[1]), populated = length;
+   SizeT length = pl_whole_pages(args[1]), populated = length;
    UInt flags = (UInt)args[3];
    PlFileId id = no_memory_file;
 
@@ -239,12 +234,12 @@ static void after_mmap(UWord* args, Addr address)
          file = VG_(am_get_filename)(segment);
    }
    if (!(args[3] & MAP_ANONYMOUS) && is_mutable_file(file, args[2], args[3]))
-      pl_translate_mutable(address, page_round_up(args[1]));
+      pl_translate_mutable(address, pl_whole_pages(args[1]));
    else
-      pl_translate_forget(address, page_round_up(args[1]));
-   pl_ranges_remove(&shared, address, page_round_up(args[1]));
+      pl_translate_forget(address, pl_whole_pages(args[1]));
+   pl_ranges_remove(&shared, address, pl_whole_pages(args[1]));
    if (args[3] & MAP_SHARED)
-      pl_ranges_add(&shared, address, page_round_up(args[1]));
+      pl_ranges_add(&shared, address, pl_whole_pages(args[1]));
    send_file_mapping(args, address, file);
 }
 
@@ -353,7 +348,7 @@ static void after_process_vm(const UWord* args, Bool writes, UWord bytes)
 
 void pl_memory_advised(Addr address, SizeT length, UInt advice)
 {
-   send_advice(address, page_round_up(length), advice);
+   send_advice(address, pl_whole_pages(length), advice);
 }
 
 Bool pl_memory_is_shared(Addr address, SizeT length)
@@ -398,13 +393,13 @@ static void after_mapped_again(Addr old, ULong offset, Addr address, SizeT lengt
 /* The pages of a shared mapping are those of another part of its file from now on. */
 static void after_remap_file_pages(const UWord* args)
 {
-   after_mapped_again(args[0], args[3] * PAGE_BYTES, args[0], page_round_up(args[1]),
+   after_mapped_again(args[0], args[3] * PAGE_BYTES, args[0], pl_whole_pages(args[1]),
                       args[4] & MAP_NONBLOCK ? MAP_SHARED : MAP_SHARED | MAP_POPULATE);
 }
 
 static void after_mremap(const UWord* args, Addr address)
 {
-   SizeT old_length = page_round_up(args[1]), length = page_round_up(args[2]);
+   SizeT old_length = pl_whole_pages(args[1]), length = pl_whole_pages(args[2]);
    const NSegment* segment;
 
    if (old_length == 0) {
@@ -449,10 +444,10 @@ void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
    switch (number) {
    case __NR_mmap:
       if (!(args[3] & MAP_ANONYMOUS))
-         pl_files_before_map((Int)args[4], args[5], page_round_up(args[1]));
+         pl_files_before_map((Int)args[4], args[5], pl_whole_pages(args[1]));
       break;
    case __NR_mprotect:
-   case __NR_pkey_mprotect: pl_locks_before_protect(args[0], page_round_up(args[1]), args[2]); break;
+   case __NR_pkey_mprotect: pl_locks_before_protect(args[0], pl_whole_pages(args[1]), args[2]); break;
    case __NR_io_uring_enter: pl_io_uring_before_enter((Int)args[0], (UInt)args[1]); break;
    case __NR_shmdt: {
       const NSegment* segment = VG_(am_find_nsegment)(args[0]);
@@ -474,7 +469,7 @@ void pl_memory_after_failure(UInt number, UWord* args, UWord error)
       return;
    switch (number) {
    case __NR_msync: after_msync(args); break;
-   case __NR_madvise: pl_memory_for_parts(args[0], page_round_up(args[1]), populates, advise_part, advice); break;
+   case __NR_madvise: pl_memory_for_parts(args[0], pl_whole_pages(args[1]), populates, advise_part, advice); break;
    case __NR_mlock:
    case __NR_mlock2: pl_locks_failed(number, args); break;
    default:
@@ -493,18 +488,18 @@ void pl_memory_after_call(ThreadId tid, UInt number, UWord* args, UWord value)
       break;
    case __NR_munmap:
       send_address_length(PL_MUNMAP, args[0], args[1]);
-      pl_translate_forget(args[0], page_round_up(args[1]));
-      pl_ranges_remove(&shared, args[0], page_round_up(args[1]));
-      pl_ranges_remove(&in_memory, args[0], page_round_up(args[1]));
-      pl_locks_unmapped(args[0], page_round_up(args[1]));
-      pl_layout_unmapped(args[0], page_round_up(args[1]));
-      pl_allocations_unmapped(args[0], page_round_up(args[1]));
+      pl_translate_forget(args[0], pl_whole_pages(args[1]));
+      pl_ranges_remove(&shared, args[0], pl_whole_pages(args[1]));
+      pl_ranges_remove(&in_memory, args[0], pl_whole_pages(args[1]));
+      pl_locks_unmapped(args[0], pl_whole_pages(args[1]));
+      pl_layout_unmapped(args[0], pl_whole_pages(args[1]));
+      pl_allocations_unmapped(args[0], pl_whole_pages(args[1]));
       break;
    case __NR_mprotect:
-   case __NR_pkey_mprotect: pl_memory_protected(args[0], page_round_up(args[1]), args[2]); break;
+   case __NR_pkey_mprotect: pl_memory_protected(args[0], pl_whole_pages(args[1]), args[2]); break;
    case __NR_mremap: after_mremap(args, value); break;
    case NR_REMAP_FILE_PAGES: after_remap_file_pages(args); break;
-   case __NR_madvise: send_advice(args[0], page_round_up(args[1]), (UInt)args[2]); break;
+   case __NR_madvise: send_advice(args[0], pl_whole_pages(args[1]), (UInt)args[2]); break;
    case __NR_mlock:
    case __NR_mlock2:
    case __NR_munlock:

@@ -213,7 +213,7 @@ const struct vki_rlimit* pl_memory_limit_of_address_space(void)
 static PlUsage usage_in(Addr start, Addr end)
 {
    PlUsage usage = {0, 0, 0};
-   Addr heap_end = (VG_(brk_limit) + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   Addr heap_end = pl_whole_pages(VG_(brk_limit));
    Addr stack_start = pl_memory_stack_start(), first_stack_page = stack_start + PL_EXEC_STACK_BYTES;
    const NSegment* segment = pl_memory_first_segment();
 
@@ -303,14 +303,9 @@ Bool pl_memory_may_protect(Addr address, SizeT length, UWord protection)
    return data_may_grow(&usage, part.all - pl_memory_shared_bytes(address, length) - part.data);
 }
 
-static SizeT whole_pages(SizeT bytes)
-{
-   return (bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
-}
-
 Bool pl_memory_may_remap(const SyscallArgs* arguments)
 {
-   SizeT old_length = whole_pages(arguments->arg2), length = whole_pages(arguments->arg3), replaced = 0, more;
+   SizeT old_length = pl_whole_pages(arguments->arg2), length = pl_whole_pages(arguments->arg3), replaced = 0, more;
    const NSegment* segment = VG_(am_find_nsegment)(arguments->arg1);
 
    if (is_unlimited() || segment == NULL || !pl_memory_is_programs(segment))
@@ -324,7 +319,7 @@ Bool pl_memory_may_remap(const SyscallArgs* arguments)
 
 Bool pl_memory_heap_may_end(Addr end)
 {
-   SizeT now = whole_pages(VG_(brk_limit)), then = whole_pages(end);
+   SizeT now = pl_whole_pages(VG_(brk_limit)), then = pl_whole_pages(end);
 
    if (end <= VG_(brk_limit))
       return True;
@@ -365,9 +360,9 @@ void __wrap_vgSysWrap_linux_sys_shmat_before(ThreadId tid, SyscallArgLayout* lay
 
    facts.bytes = 0;
    if (pl_system_call(__NR_shmctl, arguments->arg1, IPC_STAT, (ULong)(Addr)&facts, 0, 0, 0) == 0) {
-      if (pl_locks_refuse(whole_pages(facts.bytes)))
+      if (pl_locks_refuse(pl_whole_pages(facts.bytes)))
          error = VKI_EAGAIN;
-      else if (!is_unlimited() && !pl_memory_may_grow(whole_pages(facts.bytes), False))
+      else if (!is_unlimited() && !pl_memory_may_grow(pl_whole_pages(facts.bytes), False))
          error = VKI_ENOMEM;
    }
    if (error != 0) {

@@ -67,7 +67,7 @@ static Addr protect_parts(Addr start, Addr end, UWord protection, UWord* error)
 static Bool protect(const SyscallArgs* arguments, SyscallStatus* status)
 {
    Addr start = arguments->arg1, reached;
-   SizeT length = (arguments->arg2 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   SizeT length = pl_whole_pages(arguments->arg2);
    UWord protection = arguments->arg3, error = 0;
 
    if (start % PAGE_BYTES != 0) {

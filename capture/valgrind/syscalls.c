@@ -203,7 +203,7 @@ static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* a
 {
    SyscallArgs asked = *arguments;
    Addr old = arguments->arg1;
-   SizeT length = (arguments->arg2 + 4095) & ~4095UL;
+   SizeT length = pl_whole_pages(arguments->arg2);
    const NSegment* segment = VG_(am_find_nsegment)(old);
    UInt protection;
    Bool ok = True;
@@ -233,7 +233,7 @@ static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* a
 static void map_again(const SyscallArgs* arguments, SyscallStatus* status)
 {
    Addr old = arguments->arg1, place = arguments->arg4 & MREMAP_FIXED ? arguments->arg5 : 0, free_place;
-   SizeT length = (arguments->arg3 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   SizeT length = pl_whole_pages(arguments->arg3);
    const NSegment* segment = VG_(am_find_nsegment)(old);
    UInt protection;
    Bool ok = False;
@@ -264,8 +264,8 @@ static void map_again(const SyscallArgs* arguments, SyscallStatus* status)
 void __wrap_vgSysWrap_generic_sys_mremap_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                 SyscallStatus* status, UWord* flags)
 {
-   SizeT old_length = (arguments->arg2 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
-   SizeT length = (arguments->arg3 + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+   SizeT old_length = pl_whole_pages(arguments->arg2);
+   SizeT length = pl_whole_pages(arguments->arg3);
 
    if (length > old_length && pl_locks_refuse_growth(arguments->arg1, length - old_length))
       fail(status, VKI_EAGAIN);
