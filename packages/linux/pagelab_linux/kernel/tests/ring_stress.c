@@ -9,8 +9,11 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include "rings.h"
+
+#define PR_PAGELAB_RINGS	0x70670001
 
 #define PAGES		192UL
 #define MAX_THREADS	16
@@ -104,6 +107,8 @@ int main(int count, char **arguments)
 	drain_all();
 	before = free_pages();
 	must_put(DIRECTORY "enabled", "1");
+	/* Matters only if rings are for processes that ask. */
+	CHECK(!prctl(PR_PAGELAB_RINGS, 1UL, 0UL, 0UL, 0UL), "prctl: %s", strerror(errno));
 	for (unsigned long i = 0; i < threads; i++) {
 		workers[i].random = 88172645463325252ULL + i * 7919;
 		CHECK(!pthread_create(&workers[i].thread, NULL, work, &workers[i]),
@@ -126,8 +131,12 @@ int main(int count, char **arguments)
 	CHECK(!stat_of("ready"), "%ld ready", stat_of("ready"));
 	CHECK(stat_of("deferred") == stat_of("accounted") + stat_of("drained"),
 	      "deferred pages were lost");
+	printf("armed=%ld\nrss_deferred=%ld\n", stat_of("armed"), stat_of("rss_deferred"));
+	CHECK(stat_of("rss_deferred") == stat_of("rss_by_thread") + stat_of("rss_at_unmap") +
+	      stat_of("rss_at_exit"), "deferred counts were lost");
 	CHECK(stat_of("filled") == stat_of("hits") + stat_of("given_back_switch") +
-	      stat_of("given_back_offline") + stat_of("given_back_shrinker"),
+	      stat_of("given_back_offline") + stat_of("given_back_shrinker") +
+	      stat_of("given_back_unused"),
 	      "ready pages were lost");
 	CHECK(lost < TOLERATED_PAGES, "%ld free pages lost", lost);
 	return PASS;
