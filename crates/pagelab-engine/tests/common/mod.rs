@@ -26,8 +26,8 @@ use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::{BackgroundLoad, Open};
 use pagelab_trace::{
-    Access, AccessKind, Batch, Event, EventKind, MapFlags, ProcessIx, Protection, Segment, Source, SourceInfo,
-    ThreadIx, TraceError,
+    Access, AccessKind, Batch, Branches, Event, EventKind, MapFlags, ProcessIx, Protection, Segment, Source,
+    SourceInfo, ThreadIx, TraceError,
 };
 
 /// A source with given batches.
@@ -95,8 +95,19 @@ impl ScriptWriter {
     pub fn access_of(&mut self, thread: u32, access: Access) {
         let batch = self.batches.last_mut().unwrap();
         batch.accesses.push(access);
+        if !batch.branches.is_empty() {
+            batch.branches.resize(batch.accesses.len(), Branches::NONE);
+        }
         batch.close_run(ThreadIx(thread));
         self.position += 1;
+    }
+
+    /// An access with branches before it.
+    pub fn access_after(&mut self, thread: u32, branches: Branches, access: Access) {
+        let batch = self.batches.last_mut().unwrap();
+        batch.branches.resize(batch.accesses.len(), Branches::NONE);
+        batch.branches.push(branches);
+        self.access_of(thread, access);
     }
 
     pub fn load(&mut self, thread: u32, vaddr: u64) {
@@ -148,7 +159,7 @@ impl ScriptWriter {
             sampled: false,
             sampling: None,
             dependencies: true,
-            branches: false,
+            branches: self.batches.iter().any(|batch| !batch.branches.is_empty()),
             content_hash: None,
         };
         Box::new(Script { info, batches: self.batches.into_iter() })

@@ -15,6 +15,7 @@ mod hashed;
 mod hashed_segments;
 mod hashed_sizes;
 mod instruction_cache;
+mod kernel_branches;
 mod mmu_caches;
 mod nested_walks;
 mod pinned_tables;

@@ -1,5 +1,6 @@
 //! The clock of a CPU, with its cycles divided into classes.
 
+use super::kernel_branches::BranchRun;
 use super::{
     BranchCounts, Common, CompiledCore, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, ROW, Row,
     Siblings, Stall, Timing,
@@ -151,6 +152,11 @@ impl<C: Timing> CpuClock<C> {
     /// Statistics of branch prediction, if the core predicts branches.
     pub fn branches(&self) -> Option<BranchCounts> {
         self.core.branches()
+    }
+
+    /// Executes branches of kernel code. Returns the cycles to spend on mispredictions.
+    pub fn kernel_branches(&mut self, run: &BranchRun) -> Cycles {
+        self.core.kernel_branches(run)
     }
 
     /// The state that the core's hardware threads share, if there is any.

@@ -10,6 +10,7 @@ mod registry;
 pub mod clock;
 mod common;
 mod in_flight;
+pub mod kernel_branches;
 mod pool;
 mod ring;
 mod tage;
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::cache::Traffic;
 pub use common::{Common, Siblings};
 pub use in_order::InOrder;
+use kernel_branches::BranchRun;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::model_choice;
@@ -70,6 +72,23 @@ pub struct BranchCounts {
     pub met: u64,
     /// Those of them that were mispredicted.
     pub mispredicted: u64,
+    /// Branches of kernel code.
+    pub kernel: u64,
+    /// Those of them that were mispredicted.
+    pub kernel_mispredicted: u64,
+}
+
+impl std::ops::Add for BranchCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            met: self.met + other.met,
+            mispredicted: self.mispredicted + other.mispredicted,
+            kernel: self.kernel + other.kernel,
+            kernel_mispredicted: self.kernel_mispredicted + other.kernel_mispredicted,
+        }
+    }
 }
 
 /// Where the data of an access are found.
@@ -259,6 +278,11 @@ pub trait Timing {
     /// The hardware thread stops running and returns the shared state.
     fn pause(&mut self) -> Option<Box<Common>> {
         None
+    }
+
+    /// Executes branches of kernel code. Returns the cycles that those of them take that the core mispredicts.
+    fn kernel_branches(&mut self, _run: &BranchRun) -> Cycles {
+        Cycles::ZERO
     }
 
     /// Branches seen and mispredicted; none for a model that predicts every branch right.

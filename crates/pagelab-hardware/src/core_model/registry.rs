@@ -78,6 +78,10 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.pause(),)*)* }
             }
 
+            fn kernel_branches(&mut self, run: &BranchRun) -> Cycles {
+                match self { $($(Self::$Variant(core) => core.kernel_branches(run),)*)* }
+            }
+
             fn branches(&self) -> Option<BranchCounts> {
                 match self { $($(Self::$Variant(core) => core.branches(),)*)* }
             }

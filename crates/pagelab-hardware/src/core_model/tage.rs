@@ -8,12 +8,13 @@
 //! and 2-bit useful counters.
 //! Deviations: recordings contain outcomes but no addresses of branches. So a branch is identified by the previous
 //! access and the outcomes since. No two branches share an identity, but a branch that is reached along several paths
-//! has several. New entries are always trusted, and the first table with a free entry is chosen, where the paper
-//! chooses at random. Useful counters are periodically halved, where the paper clears their two bits alternately.
-//! Indirect branches and returns are always predicted correctly.
+//! has several. Kernel branches have addresses ([`super::kernel_branches`]). New entries are always trusted, and the
+//! first table with a free entry is chosen, where the paper chooses at random. Useful counters are periodically halved,
+//! where the paper clears their two bits alternately. Indirect branches and returns are always predicted correctly.
 
 use pagelab_trace::Branches;
 
+use super::kernel_branches::BranchRun;
 use super::{BranchCounts, ROW};
 
 /// Lengths of the histories, in outcomes.
@@ -156,6 +157,7 @@ pub struct Tage {
     tables: Tables,
     past: BranchHistory,
     batch: Box<BranchBatch>,
+    /// Those of programs include those of kernels here.
     counts: BranchCounts,
 }
 
@@ -424,9 +426,29 @@ impl Tage {
         batch.count = 0;
     }
 
+    /// Predicts branches of kernel code; returns the number of mispredictions.
+    #[cold]
+    pub fn predict_kernel(&mut self, run: &BranchRun) -> u64 {
+        let before = self.counts;
+        for number in 0..run.count {
+            if self.batch.count == BATCH {
+                self.predict_batch(&mut [0; ROW]);
+            }
+            let (address, taken) = run.branch(number, before.kernel + number);
+            self.batch.push(&self.past, address << 8 | 1, taken, 0);
+            self.past.push(taken);
+        }
+        self.predict_batch(&mut [0; ROW]);
+        let missed = self.counts.mispredicted - before.mispredicted;
+        self.counts.kernel += run.count;
+        self.counts.kernel_mispredicted += missed;
+        missed
+    }
+
     /// Statistics so far.
     pub fn counts(&self) -> BranchCounts {
-        self.counts
+        let BranchCounts { met, mispredicted, kernel, kernel_mispredicted } = self.counts;
+        BranchCounts { met: met - kernel, mispredicted: mispredicted - kernel_mispredicted, ..self.counts }
     }
 }
 

@@ -11,13 +11,13 @@ mod translation_cache;
 mod translation_units;
 
 use crate::machine::cpu::{AccessCounters, ByKernel};
+use crate::machine::kernels::Kernels;
 use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::measure::{Measure, StatKind};
 use pagelab_hardware::cache::{CoreCacheStats, Hierarchy, HitLevel, Requester};
-use pagelab_hardware::core_model::BranchCounts;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::os::Os;
 use pagelab_tables::mmu_cache::SegmentCounts;
@@ -42,6 +42,7 @@ impl Statistics {
         let mut stats = self;
         let Simulation { hw, kernels, scheduler, .. } = simulation;
         stats.program(scheduler, &hw.walks);
+        stats.kernel_branches(scheduler, kernels);
         stats.clocks(scheduler);
         stats.tlbs(scheduler, hw);
         stats.translation_units(&hw.units);
@@ -55,6 +56,14 @@ impl Statistics {
         stats.layers(kernels);
         stats.sources(simulation);
         stats
+    }
+
+    fn kernel_branches(&mut self, scheduler: &Scheduler, kernels: &Kernels) {
+        if let (Some(branches), true) = (scheduler.branches(), kernels.branches.is_some()) {
+            self.count("branches.kernel", branches.kernel, "Conditional branches of the kernels");
+            let text = "Conditional branches of the kernels that the cores' predictors mispredicted";
+            self.count("branches.kernel.mispredicted", branches.kernel_mispredicted, text);
+        }
     }
 
     fn program(&mut self, scheduler: &Scheduler, walks: &WalkCounters) {
@@ -73,9 +82,7 @@ impl Statistics {
         );
         let instructions = scheduler.cpus.iter().map(|cpu| cpu.clock.instructions()).sum();
         self.count("instructions", instructions, "Instructions of the programs");
-        if let Some(branches) = scheduler.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, counts| {
-            BranchCounts { met: sum.met + counts.met, mispredicted: sum.mispredicted + counts.mispredicted }
-        }) {
+        if let Some(branches) = scheduler.branches() {
             self.count("branches", branches.met, "Conditional branches in the sources");
             let text = "Conditional branches that the core's predictor mispredicted";
             self.count("branches.mispredicted", branches.mispredicted, text);

@@ -8,6 +8,7 @@ pub use engine_calls::{EngineCallAt, EngineCalls};
 pub use sample::SampleConfig;
 
 use pagelab_base::switch::Switch;
+use pagelab_hardware::core_model::kernel_branches::KernelBranches;
 use pagelab_kernel::config::{BootConfig, KernelConfig, SystemConfig};
 use pagelab_translate::config::{HardwareConfig, MachineConfig};
 use schemars::JsonSchema;
@@ -32,6 +33,18 @@ impl Config {
     pub fn boot(&self) -> BootConfig<'_> {
         let machine = self.machine.resources();
         BootConfig { system: &self.system, kernel: &self.kernel, machine, check: self.engine.check.0 }
+    }
+
+    /// The branches of the kernels' code, if they have any.
+    pub fn kernel_branches(&self) -> Option<KernelBranches> {
+        let code = &self.kernel.code;
+        (code.branch_instructions > 0).then(|| KernelBranches {
+            interval: code.branch_instructions.into(),
+            instruction_bytes: code.bytes_per_instruction.into(),
+            path_bytes: code.path_bytes(),
+            variable_percent: code.variable_branches_percent.into(),
+            seed: self.engine.seed,
+        })
     }
 
     /// The parameters of the hardware.

@@ -2,7 +2,9 @@
 
 use super::Config;
 use pagelab_base::addr::{FRAME_BYTES, PageSize};
+use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, LayerConfigError, between};
+use pagelab_hardware::core_model::{CoreModel, Timing};
 use pagelab_hardware::device::DeviceConfig;
 use pagelab_kernel::config::{
     Backing, FrameTagsConfig, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, check_limit,
@@ -41,7 +43,7 @@ impl Config {
             EngineError::config(format!("machine.cache.{}", e.key), e.what)
         };
         machine.cache.validate().map_err(in_cache)?;
-        self.kernel.code.validate("kernel.code")?;
+        self.validate_code()?;
         machine.cache.check_memory(machine.memory_bytes).map_err(in_cache)?;
         let nearest = machine.cache.last_latency_cycles();
         let in_memory = |e: pagelab_hardware::cache::CacheConfigError| {
@@ -72,6 +74,19 @@ impl Config {
         }
         self.validate_reclaim()?;
         self.validate_system()
+    }
+
+    fn validate_code(&self) -> Result<(), EngineError> {
+        let code = &self.kernel.code;
+        code.validate("kernel.code")?;
+        let predicts = || CoreModel::new(&self.machine.core, Cycles::ZERO).branches().is_some();
+        if code.branch_instructions > 0 && !predicts() {
+            let what = "the machine's core predicts every branch, so the kernel's branches have no effect; choose one with \
+                        a predictor, such as machine.core=skylake or {\"model\":\"window\",...,\"branch_predictor\":\"tage\"}, \
+                        or leave branch_instructions at 0";
+            return Err(EngineError::config("kernel.code.branch_instructions", what));
+        }
+        Ok(())
     }
 
     fn validate_reclaim(&self) -> Result<(), EngineError> {

@@ -15,7 +15,9 @@ use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::io::Answer;
 use pagelab_base::step::{Next, Step};
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_hardware::core_model::kernel_branches::KernelBranches;
 use pagelab_kernel::effects::Effects;
+use pagelab_kernel::layer::code::CODE_PATHS;
 use pagelab_kernel::locks::TaskId;
 
 impl Simulation {
@@ -229,7 +231,10 @@ impl Simulation {
 fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, miss: &mut Option<Box<Miss>>) {
     let Step { preset, cycles, before_pte, fills, .. } = entry.step;
     let timed = clock.time(preset.timed_by_core);
-    let cycles = cycles + preset.cycles + timed;
+    let mut cycles = cycles + preset.cycles + timed;
+    if let Some(branches) = kernels.branches {
+        cycles += execute_branches(entry, clock, &branches);
+    }
     if let Some(stage) = entry.stage {
         let counters = &mut kernels.os.faults[entry.layer];
         counters.preset_cycles[stage as usize] += preset.cycles;
@@ -243,6 +248,14 @@ fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, 
     if let Some(miss) = miss {
         miss.note(entry.layer, entry.stage, cycles, [0; 5]);
     }
+}
+
+/// Executes the branches of the current step. Returns what mispredictions cost.
+#[cold]
+fn execute_branches(entry: &StackEntry, clock: &mut CpuClock, branches: &KernelBranches) -> Cycles {
+    let Some(path) = entry.activity.code_path(entry.stage) else { return Cycles::ZERO };
+    let path = entry.layer.index() * CODE_PATHS + path;
+    clock.kernel_branches(&branches.run(path, entry.step.preset.instructions))
 }
 
 /// Charges cycles of an activity to its stage and to its CPU.

@@ -10,6 +10,7 @@ use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::PageFault;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::cache::Hierarchy;
+use pagelab_hardware::core_model::kernel_branches::KernelBranches;
 use pagelab_kernel::effects::{DmaWrite, Effects};
 use pagelab_kernel::files::FilePart;
 use pagelab_kernel::invalidation::Invalidation;
@@ -35,6 +36,8 @@ pub struct Kernels {
     pub(crate) generations: Generations,
     /// Counters of shootdowns and switches between address spaces.
     pub shootdowns: ShootdownCounters,
+    /// The branches of their code, if they have any.
+    pub(crate) branches: Option<KernelBranches>,
 }
 
 /// Costs of a shootdown.
@@ -60,7 +63,8 @@ impl Kernels {
         LayerId::all(os.layers.len()).for_each(|layer| threads.add_engine_threads(layer, &os.layers[layer]));
         effects.wakeups.into_iter().for_each(|(layer, need)| threads.wake(layer, need));
         let (generations, shootdowns) = (Generations::default(), ShootdownCounters::default());
-        Ok(Self { os, threads, thread_cpus: Vec::new(), exit_scan_due: false, generations, shootdowns })
+        let branches = config.kernel_branches();
+        Ok(Self { os, threads, thread_cpus: Vec::new(), exit_scan_due: false, generations, shootdowns, branches })
     }
 
     /// Whether the hypervisor backed the page of a fault before the run ([`is_backed`](layer::is_backed)).

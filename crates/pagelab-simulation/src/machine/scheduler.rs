@@ -7,7 +7,7 @@ use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::task::LaneState;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId};
-use pagelab_hardware::core_model::{Common, Siblings};
+use pagelab_hardware::core_model::{BranchCounts, Common, Siblings};
 
 /// The scheduler, see the module's text.
 #[derive(Clone)]
@@ -53,6 +53,11 @@ impl Scheduler {
     /// Whether hardware threads of any core compete for its resources.
     pub fn shares_core(&self) -> bool {
         !self.shared_by_threads.is_empty()
+    }
+
+    /// The branches of all CPUs; none if no core predicts any.
+    pub fn branches(&self) -> Option<BranchCounts> {
+        self.cpus.iter().filter_map(|cpu| cpu.clock.branches()).reduce(|sum, counts| sum + counts)
     }
 
     /// Whether any core predicts branches.

@@ -6,6 +6,7 @@ use super::lines::Lines;
 use super::{CurrentAccess, PendingPages, Window, WindowState};
 use crate::core_model::common::{Common, Siblings, SmtThread};
 use crate::core_model::in_order::{InOrder, InOrderConfig};
+use crate::core_model::kernel_branches::BranchRun;
 use crate::core_model::pool::Pool;
 use crate::core_model::{BranchCounts, Core, CoreTime, Data, IncomingAccess, L1TlbMiss, Row, Stall, Timing};
 use pagelab_base::cycles::Cycles;
@@ -125,6 +126,13 @@ impl Timing for Window {
 
     fn pause(&mut self) -> Option<Box<Common>> {
         self.0.smt_thread.pause()
+    }
+
+    /// Nothing is in the window while the kernel executes, so a misprediction takes its penalty alone.
+    fn kernel_branches(&mut self, run: &BranchRun) -> Cycles {
+        let WindowState { predictor, config, .. } = &mut *self.0;
+        let missed = predictor.as_mut().map_or(0, |predictor| predictor.predict_kernel(run));
+        Cycles(missed * u64::from(config.mispredict_penalty))
     }
 
     fn branches(&self) -> Option<BranchCounts> {
