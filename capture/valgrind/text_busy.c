@@ -15,13 +15,17 @@
    fs/exec.c (do_open_execat), fs/open.c (do_dentry_open, vfs_truncate), fs/locks.c (check_conflicting_open).
 
    Whoever closes a descriptor of a file releases the locks (fcntl) that the table of descriptors has on the file. So a
-   thread with a table of its own opens and closes it (fs/open.c: filp_flush, fs/locks.c: locks_remove_posix). */
+   thread with a table of its own opens and closes it (fs/open.c: filp_flush, fs/locks.c: locks_remove_posix). Where the
+   kernel allows none (kernel/fork.c: copy_process: after unshare(CLONE_NEWPID), or at a limit of processes), this
+   thread does so itself: a released lock is less harm than a running file that is written. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_libcsignal.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
@@ -37,6 +41,11 @@
 #define O_NOFOLLOW 0400000
 #define O_CLOEXEC 02000000
 #define O_PATH 010000000
+#define O_DIRECTORY 0200000
+/* All that Linux knows (VALID_OPEN_FLAGS), and of openat2 a flag of `resolve`. */
+#define O_VALID 037777703ULL
+#define RESOLVE_CACHED 0x20
+#define MODE_BITS 07777
 #define AT_FDCWD (-100)
 #define AT_EACCESS 0x200
 #define AT_EMPTY_PATH 0x1000
@@ -76,6 +85,10 @@ typedef struct {
    OpenHow how;
 } Named;
 
+/* How often it is asked whether a thread has ended: at once, and then every millisecond. */
+#define MOST_YIELDS 1000
+#define MOST_TRIES 3000
+
 /* A byte of the file that nothing else locks. */
 #define PLACE 0x706167656c6162L
 
@@ -106,13 +119,29 @@ static void answer(Question* question)
    question->answer = question->asked(question->argument);
 }
 
-/* What `asked` returns in a thread that has a copy of the descriptors; False if there can be none. This one waits. */
-static Bool with_own_descriptors(Bool (*asked)(const void*), const void* argument)
+/* The thread wakes this one before it closes its descriptors and leaves the process (kernel/exit.c: exit_mm, then
+   exit_files and exit_notify): the program would find descriptors open, or could not unshare its user namespace. */
+static void wait_for_end(Long thread)
+{
+   struct vki_timespec pause = {0, 1000000};
+   UInt tries;
+
+   for (tries = 0; tries < MOST_TRIES; tries++) {
+      if (pl_system_call(__NR_tgkill, (ULong)VG_(getpid)(), (ULong)thread, 0, 0, 0, 0) == -VKI_ESRCH)
+         break;
+      if (tries < MOST_YIELDS)
+         pl_system_call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+      else
+         pl_system_call(__NR_nanosleep, (ULong)(Addr)&pause, 0, 0, 0, 0, 0);
+   }
+}
+
+/* Asks in a thread that has a copy of the descriptors, while this one waits. Returns its number or an error. */
+static Long ask_in_thread(Question* question)
 {
    static UChar stack[32768] __attribute__((aligned(16)));
-   Question question = {asked, argument, False};
    register void (*function)(Question*) __asm__("r12") = answer;
-   register Question* given __asm__("r13") = &question;
+   register Question* given __asm__("r13") = question;
    Long result;
 
    __asm__ volatile("syscall\n\t"
@@ -130,6 +159,24 @@ static Bool with_own_descriptors(Bool (*asked)(const void*), const void* argumen
                                   | VKI_CLONE_UNTRACED)),
                       "S"(stack + sizeof stack), "r"(function), "r"(given), [leave] "i"(__NR_exit)
                     : "rcx", "r11", "memory");
+   return result;
+}
+
+/* What `asked` returns, in a thread with descriptors of its own if there can be one. */
+static Bool with_own_descriptors(Bool (*asked)(const void*), const void* argument)
+{
+   Question question = {asked, argument, False};
+   vki_sigset_t all, before;
+   Long thread;
+
+   VG_(sigfillset)(&all);
+   VG_(sigprocmask)(VKI_SIG_SETMASK, &all, &before);
+   thread = ask_in_thread(&question);
+   if (thread < 0)
+      answer(&question);
+   else
+      wait_for_end(thread);
+   VG_(sigprocmask)(VKI_SIG_SETMASK, &before, NULL);
    return question.answer;
 }
 
@@ -205,9 +252,10 @@ static Bool is_running(const Named* named)
 
 static Bool refuses(const Named* named, SyscallStatus* status)
 {
-   UWord flags = named->how.flags;
+   UWord flags = named->how.flags, access = flags & O_ACCESS_MODE;
 
-   if (((flags & O_ACCESS_MODE) == VKI_O_RDONLY && !(flags & O_TRUNC)) || (flags & O_PATH)
+   /* The mode 3 asks for both rights, but opens for neither. A folder is never opened for writing. */
+   if (((access == VKI_O_RDONLY || access == O_ACCESS_MODE) && !(flags & O_TRUNC)) || (flags & (O_PATH | O_DIRECTORY))
        || (flags & (O_CREATE | O_EXCLUSIVE)) == (O_CREATE | O_EXCLUSIVE)
        || !VG_(am_is_valid_for_client)((Addr)named->path, 1, VKI_PROT_READ) || !is_running(named))
       return False;
@@ -238,8 +286,17 @@ void __wrap_vgSysWrap_generic_sys_creat_before(ThreadId tid, SyscallArgLayout* l
 void __wrap_vgSysWrap_generic_sys_truncate_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
                                                   SyscallStatus* status, UWord* flags)
 {
-   if (!pl_text_refuses(AT_FDCWD, arguments->arg1, O_TRUNC, status))
+   if ((Word)arguments->arg2 < 0 || !pl_text_refuses(AT_FDCWD, arguments->arg1, O_TRUNC, status))
       __real_vgSysWrap_generic_sys_truncate_before(tid, layout, arguments, status, flags);
+}
+
+/* Whether the kernel would look for the file (build_open_flags); of what is wrong it says so. */
+static Bool is_valid(const OpenHow* how)
+{
+   Bool creates = (how->flags & O_CREATE) != 0;
+
+   return (how->flags & ~O_VALID) == 0 && (how->mode & ~(ULong)(creates ? MODE_BITS : 0)) == 0
+          && !((how->resolve & RESOLVE_CACHED) && (creates || (how->flags & O_TRUNC)));
 }
 
 void pl_openat2_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
@@ -249,9 +306,9 @@ void pl_openat2_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* argu
 
    (void)tid;
    (void)layout;
-   /* Of a shorter structure the kernel says that it is wrong. */
-   if (arguments->arg4 >= sizeof named.how
-       && VG_(am_is_valid_for_client)(arguments->arg3, sizeof named.how, VKI_PROT_READ))
+   if (arguments->arg4 == sizeof named.how
+       && VG_(am_is_valid_for_client)(arguments->arg3, sizeof named.how, VKI_PROT_READ)
+       && is_valid((const OpenHow*)arguments->arg3))
       named.how = *(const OpenHow*)arguments->arg3;
    if (!refuses(&named, status))
       *flags |= SfMayBlock;

@@ -11,6 +11,7 @@ pytestmark = needs_recorder
 
 EXECUTES = r"""
 #include <limits.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 extern char **environ;
@@ -153,6 +154,13 @@ static void run(int folder, int closing) {
     OPEN(open("x", O_TRUNC)); OPEN(open("x", O_RDONLY)); OPEN(open(self, O_WRONLY | O_CREAT | O_EXCL, 0700));
     OPEN(syscall(437 /* openat2 */, AT_FDCWD, "x", &how, sizeof how)); OPEN(open("script", O_WRONLY));
     OPEN(syscall(437, AT_FDCWD, "x", &how, 8)); OPEN(syscall(437, AT_FDCWD, "x", 0, sizeof how));
+    OPEN(open("x", O_WRONLY | O_DIRECTORY)); OPEN(open("x", O_ACCMODE)); OPEN(truncate(self, -1));
+    how.mode = 0600; OPEN(syscall(437, AT_FDCWD, "x", &how, sizeof how)); how.mode = 0;
+    how.flags |= 1UL << 40; OPEN(syscall(437, AT_FDCWD, "x", &how, sizeof how)); how.flags = O_WRONLY;
+    /* What the recorder asks by a thread is asked without one if there can be none, and no thread remains. */
+    TRY((unshare(CLONE_NEWPID), errno = 0, open("x", O_WRONLY)));
+    for (int i = 0; i < 20; i++) TRY(({ open("x", O_WRONLY); int error = errno; errno = 0; unshare(CLONE_NEWUSER);
+                                        errno = errno == 0 ? error : errno; }));
     how.resolve = 4 /* RESOLVE_NO_SYMLINKS */; OPEN(syscall(437, AT_FDCWD, "x", &how, sizeof how));
     how.resolve = 8 /* RESOLVE_BENEATH */; OPEN(syscall(437, AT_FDCWD, self, &how, sizeof how));
     system("cp /bin/sh copy; cp /bin/sh other");
