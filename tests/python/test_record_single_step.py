@@ -41,10 +41,7 @@ void _start(void) {
 }
 """
 
-PAGES = r"""
-void _start(void) {
-    volatile char *pages = map(1500 << 12);
-    for (long i = 0; i < 1500; i++) pages[i << 12] = 1;
+PRINTS_FAULTS = r"""
     struct { long rest[18]; } *usage = (void *)memory;
     call(98, 0, (long)usage, 0, 0, 0, 0);
     long faults = usage->rest[8];
@@ -52,8 +49,27 @@ void _start(void) {
     for (int i = 7; i >= 0; i--) { text[i] = '0' + faults % 10; faults /= 10; }
     call(1, 1, (long)text, 8, 0, 0, 0);
     end(0);
-}
 """
+
+# mlock2 (325), mprotect (10), mremap (25), mlockall (151), shmget (29), shmat (30), shmctl (31).
+# Each but the first populates 200 pages that it does not touch; on fault, none.
+FAULTS = {
+    "touch": "volatile char *pages = map(1500 << 12); for (long i = 0; i < 1500; i++) pages[i << 12] = 1;",
+    "mprotect": "char *to = (char *)call(9, 0, 200 << 12, 1, 0x22, -1, 0); call(325, (long)to, 200 << 12, 0, 0, 0, 0);"
+    "call(10, (long)to, 200 << 12, 3, 0, 0, 0);",
+    "half of mprotect": "char *to = (char *)call(9, 0, 201 << 12, 1, 0x22, -1, 0);"
+    "call(11, (long)to + (200 << 12), 4096, 0, 0, 0, 0); call(325, (long)to, 200 << 12, 0, 0, 0, 0);"
+    "call(10, (long)to, 201 << 12, 3, 0, 0, 0);",
+    "mprotect, on fault": "char *to = (char *)call(9, 0, 200 << 12, 1, 0x22, -1, 0);"
+    "call(325, (long)to, 200 << 12, 1, 0, 0, 0); *(volatile char *)to; call(10, (long)to, 200 << 12, 3, 0, 0, 0);",
+    "mremap": "char *to = map(1 << 12); call(325, (long)to, 1 << 12, 0, 0, 0, 0);"
+    "call(25, (long)to, 1 << 12, 201 << 12, 1, 0, 0);",
+    "mremap, on fault": "char *to = map(1 << 12); call(325, (long)to, 1 << 12, 1, 0, 0, 0); *to = 1;"
+    "call(25, (long)to, 1 << 12, 201 << 12, 1, 0, 0);",
+    "mmap, on fault": "call(151, 6, 0, 0, 0, 0, 0); call(9, 0, 200 << 12, 3, 0x2022, -1, 0);",
+    "shmat": "long id = call(29, 0, 200 << 12, 0600 | 01000, 0, 0, 0); call(151, 2, 0, 0, 0, 0, 0);"
+    "call(30, id, 0, 0, 0, 0, 0); call(31, id, 0, 0, 0, 0, 0);",
+}
 
 # Each ends with what it found, natively as in a recording.
 PROGRAMS = {
@@ -168,8 +184,9 @@ def test_accesses_are_those_of_valgrind(pagelab: Pagelab, tmp_path: Path) -> Non
     assert ours == theirs
 
 
-def test_page_faults_are_those_of_the_program(pagelab: Pagelab, tmp_path: Path) -> None:
-    program = compiled(tmp_path, PAGES)
+@pytest.mark.parametrize("name", FAULTS)
+def test_page_faults_are_those_of_the_program(pagelab: Pagelab, tmp_path: Path, name: str) -> None:
+    program = compiled(tmp_path, f"void _start(void) {{ {FAULTS[name]} {PRINTS_FAULTS} }}")
     native = int(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
     pagelab("record", "--quiet", "--single-step", "-o", "t.trace", "--", program)
     replayed = pagelab("run", "t.trace@0", "-s", "radix", "--json", "-")

@@ -99,6 +99,38 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     Some(Mapping { start: hexadecimal(start)?, end: hexadecimal(end)?, protection, is_shared, offset, inode, name })
 }
 
+/// The starts and ends of a process's locked mappings, in order, without those that are locked on fault.
+/// `None` if the kernel does not tell.
+pub fn locked_mappings(pid: pid_t) -> Option<Vec<(u64, u64)>> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    if status.lines().any(|line| line.split_ascii_whitespace().take(2).eq(["VmLck:", "0"])) {
+        return Some(Vec::new());
+    }
+    fs::read_to_string(format!("/proc/{pid}/smaps")).ok().map(|text| parse_locked(&text))
+}
+
+/// Memory with the flag `lf` is locked page by page as it faults.
+fn parse_locked(text: &str) -> Vec<(u64, u64)> {
+    let (mut current, mut locked) = (None, Vec::new());
+    for line in text.lines() {
+        if let Some(mapping) = parse_mapping(line) {
+            current = Some((mapping.start, mapping.end));
+        } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let has = |name| flags.split_ascii_whitespace().any(|flag| flag == name);
+            locked.extend(current.filter(|_| has("lo") && !has("lf")));
+        }
+    }
+    locked
+}
+
+/// Whether a process's page has no frame; false if the kernel does not tell.
+pub fn is_absent(pid: pid_t, address: u64) -> bool {
+    let mut entry = [0; 8];
+    let read = File::open(format!("/proc/{pid}/pagemap"))
+        .and_then(|file| file.read_exact_at(&mut entry, address / PAGE_BYTES * 8));
+    read.is_ok() && u64::from_le_bytes(entry) >> 63 == 0
+}
+
 /// Where the heap of a process begins.
 pub fn heap_start(pid: pid_t) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -142,6 +174,14 @@ mod tests {
     }
 
     #[test]
+    fn locked_mappings_have_a_flag() {
+        let text = "1000-2000 rw-p 00000000 00:00 0 \nSize: 4 kB\nVmFlags: rd wr lo ac \n\
+                    3000-5000 r--p 00000000 00:00 0 \nVmFlags: rd mr \n\
+                    6000-7000 r--p 00000000 00:00 0 \nVmFlags: rd lo lf \n";
+        assert_eq!(parse_locked(text), [(0x1000, 0x2000)]);
+    }
+
+    #[test]
     fn this_process_has_memory() {
         let pid = std::process::id() as pid_t;
         let text = b"some text\0behind";
@@ -150,6 +190,7 @@ mod tests {
         assert_eq!(memory.read(8, &mut [0; 4]), 0);
         assert!(mappings(pid).iter().any(|mapping| mapping.name == "[stack]"));
         assert!(heap_start(pid).is_some());
+        assert!(is_absent(pid, 0) && !is_absent(pid, text.as_ptr() as u64));
         assert_eq!(namespace_ids(pid)[0], pid as u32);
     }
 }

@@ -4,7 +4,7 @@ use libc::pid_t;
 
 use super::files::{OpenFile, system_v};
 use super::{Call, Effects};
-use crate::memory::{Mapping, mappings};
+use crate::memory::{Mapping, is_absent, locked_mappings, mappings};
 use crate::stream::{FileId, Record};
 
 const PAGE_BYTES: u64 = 4096;
@@ -12,6 +12,7 @@ const MADV_POPULATE_READ: u32 = libc::MADV_POPULATE_READ as u32;
 const MADV_POPULATE_WRITE: u32 = libc::MADV_POPULATE_WRITE as u32;
 const MAP_ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
 const MAP_SHARED: u32 = libc::MAP_SHARED as u32;
+const MAP_LOCKED: u32 = libc::MAP_LOCKED as u32;
 const MAP_PRIVATE: u32 = libc::MAP_PRIVATE as u32;
 const POPULATED: u32 = (libc::MAP_LOCKED | libc::MAP_POPULATE) as u32;
 /// Any access.
@@ -37,8 +38,12 @@ impl Effects<'_> {
 
     /// Before the call: data of a file in memory that is about to be mapped, and what the call will leave no trace of.
     pub fn before_mapping(&mut self, call: &mut Call) {
-        let [address, bytes, _, flags, descriptor, offset] = call.arguments;
+        let [address, bytes, third, flags, descriptor, offset] = call.arguments;
         match call.number {
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect if third as u32 & PROT_WRITE != 0 => {
+                call.locked = self.locked_parts(address, whole_pages(bytes), PROT_WRITE);
+            }
+            libc::SYS_mremap if third > bytes => call.locked = self.locked_parts(address, PAGE_BYTES, 0),
             libc::SYS_mmap if flags & MAP_ANONYMOUS == 0 => {
                 if let Some(file) = OpenFile::of_descriptor(self.tid, descriptor) {
                     file.send_data(offset, whole_pages(bytes), self.stream);
@@ -61,6 +66,7 @@ impl Effects<'_> {
             libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
                 let (bytes, protection) = (whole_pages(second), third as u32);
                 self.stream.send(&Record::Mprotect { address: first, bytes, protection });
+                self.made_writable(call, first.saturating_add(bytes));
             }
             libc::SYS_mremap => self.remapped(call),
             libc::SYS_madvise => self.advise(first, whole_pages(second), third as u32),
@@ -88,6 +94,10 @@ impl Effects<'_> {
         let [first, second, third, ..] = call.arguments;
         let (error, advice) = (-call.result as i32, third as u32);
         let populates = call.number == libc::SYS_madvise && matches!(advice, MADV_POPULATE_READ | MADV_POPULATE_WRITE);
+        if matches!(call.number, libc::SYS_mprotect | libc::SYS_pkey_mprotect) && error != libc::EINVAL {
+            self.protected_in_part(call);
+            return;
+        }
         if error != libc::ENOMEM && !(populates && matches!(error, libc::EINVAL | libc::EFAULT)) {
             return;
         }
@@ -113,6 +123,47 @@ impl Effects<'_> {
         }
     }
 
+    /// A call that has failed half way has changed what comes before.
+    fn protected_in_part(&mut self, call: &Call) {
+        let [address, bytes, protection, ..] = call.arguments;
+        let protection = protection as u32 & ANY_PROTECTION;
+        let parts = self.mapped_parts(address, whole_pages(bytes), true).0;
+        let changed = parts.iter().take_while(|(mapping, ..)| mapping.protection == protection);
+        let bytes: u64 = changed.map(|(_, _, bytes)| bytes).sum();
+        if bytes > 0 {
+            self.stream.send(&Record::Mprotect { address, bytes, protection });
+            self.made_writable(call, address + bytes);
+        }
+    }
+
+    /// Private locked memory that becomes writable is populated, unless it is locked as it faults.
+    fn made_writable(&mut self, call: &Call, end: u64) {
+        for &(start, bytes) in call.locked.iter().filter(|(start, _)| *start < end) {
+            if !is_absent(self.pid, start) {
+                self.advise(start, bytes, MADV_POPULATE_WRITE);
+            }
+        }
+    }
+
+    /// The locked parts of a range in mappings that are private and have none of these rights.
+    fn locked_parts(&mut self, address: u64, bytes: u64, without: u32) -> Vec<(u64, u64)> {
+        let locked = locked_mappings(self.pid).unwrap_or_else(|| {
+            let what = "/proc/PID/smaps is unreadable: pages that mprotect and mremap populate are not in the trace";
+            self.losses.add(self.pid, what);
+            Vec::new()
+        });
+        if locked.is_empty() {
+            return Vec::new();
+        }
+        let parts = self.mapped_parts(address, bytes, true).0.into_iter();
+        let fitting = parts.filter(|(mapping, start, _)| {
+            mapping.protection & without == 0
+                && (without == 0 || !mapping.is_shared)
+                && locked.iter().any(|(from, to)| (from..to).contains(&start))
+        });
+        fitting.map(|(_, start, bytes)| (start, bytes)).collect()
+    }
+
     fn synchronised(&mut self, call: &Call) {
         let [address, bytes, flags, ..] = call.arguments;
         self.stream.send(&Record::Msync { address, bytes: whole_pages(bytes), flags: flags as u32 });
@@ -126,12 +177,13 @@ impl Effects<'_> {
         let populated = file.as_ref().map_or(bytes, |file| file.bytes_from(offset, bytes));
         let locks = *self.locks_new_mappings && protection != 0;
         let asks = locks || flags_sent & POPULATED != 0;
-        // Behind the end of a file there is nothing to populate.
-        let is_partial = asks && populated < bytes;
-        if is_partial {
+        // Behind the end of a file there is nothing to populate, and nothing is that is locked as it faults.
+        let is_on_fault = asks && populated > 0 && is_absent(self.pid, address);
+        let is_partial = asks && populated < bytes && !is_on_fault;
+        if is_partial || is_on_fault {
             flags_sent &= !POPULATED;
         } else if locks {
-            flags_sent |= libc::MAP_LOCKED as u32;
+            flags_sent |= MAP_LOCKED;
         }
         let (id, path) = file.as_ref().map_or((FileId::default(), ""), |file| (file.id, file.path.as_str()));
         self.stream.send(&Record::Mmap { address, bytes, protection, flags: flags_sent, offset, id, path });
@@ -153,6 +205,14 @@ impl Effects<'_> {
             file.send_data(mapping.offset + (grown - mapping.start), bytes - old_bytes, self.stream);
         }
         self.stream.send(&Record::Mremap { old_address, old_bytes, address, bytes });
+        let grown = address + old_bytes;
+        if !call.locked.is_empty()
+            && bytes > old_bytes
+            && !is_absent(self.pid, grown)
+            && let Some(mapping) = at(grown)
+        {
+            self.populate(mapping, grown, bytes - old_bytes);
+        }
         if flags & libc::MREMAP_DONTUNMAP as u64 != 0
             && let Some(mapping) = at(old_address)
         {
@@ -247,7 +307,8 @@ impl Effects<'_> {
         let part = crate::stream::FilePart { offset: 0, bytes, id, path: &path };
         // Which of its pages exist is not known; all count.
         self.stream.send(&Record::FileData(part));
-        let (protection, flags) = (mapping.protection, MAP_SHARED);
+        let locks = *self.locks_new_mappings && !is_absent(self.pid, address);
+        let (protection, flags) = (mapping.protection, if locks { MAP_SHARED | MAP_LOCKED } else { MAP_SHARED });
         self.stream.send(&Record::Mmap { address, bytes, protection, flags, offset: 0, id, path: &path });
     }
 

@@ -27,6 +27,8 @@ pub struct Call {
     truncated: Option<OpenFile>,
     /// Bytes of the System V segment that it detaches.
     detached_bytes: u64,
+    /// Addresses and bytes of locked memory that it makes writable, or lengthens.
+    locked: Vec<(u64, u64)>,
 }
 
 /// Results of calls that a signal has interrupted, and that go on unless a handler runs.
@@ -41,7 +43,7 @@ const WNOWAIT: u64 = 0x0100_0000;
 
 impl Call {
     pub fn new(number: u64, arguments: [u64; 6]) -> Self {
-        Self { number: number as i64, arguments, result: 0, truncated: None, detached_bytes: 0 }
+        Self { number: number as i64, arguments, result: 0, truncated: None, detached_bytes: 0, locked: Vec::new() }
     }
 
     /// Whether the call will be made again if no handler of a signal runs.
