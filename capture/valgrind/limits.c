@@ -12,8 +12,9 @@
    itself: too few for this tool, which has more. The kernel's limit stays when the program lowers its own, so an
    executed program would get a higher one. And Valgrind lets no program lower its hard limit.
 
-   The limit of file sizes would hold for what the tool writes, too: it has no effect, and the trace says so. But the
-   program sees the value that it has set, and what it executes natively gets it. */
+   The limit of file sizes would hold for what the tool writes, too: it has no effect, and the trace says so. The
+   kernel's is lifted at the start. But the program sees the value that it has set or inherited, and what it executes
+   natively gets it. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
@@ -46,7 +47,8 @@ extern Int VG_(fd_hard_limit);
 #define MORE 16
 
 const HChar* pl_descriptors_text = NULL;
-static Bool has_lowered_hard_limit = False;
+/* The hard limit of descriptors that the first image began with. */
+static Int first_hard_limit;
 static struct vki_rlimit file_size = {NO_LIMIT, NO_LIMIT};
 
 Bool pl_kernel_limit_of(Int pid, UWord resource, const struct vki_rlimit* limit, struct vki_rlimit* old)
@@ -74,34 +76,61 @@ void pl_limits_make_room(void)
    VG_(fd_hard_limit) -= MORE;
 }
 
-void pl_limits_begin(void)
+static void lift_file_size(void)
+{
+   const struct vki_rlimit none = {NO_LIMIT, NO_LIMIT};
+   struct vki_rlimit highest;
+
+   if (!pl_kernel_limit(RLIMIT_FSIZE, NULL, &file_size))
+      return;
+   highest.rlim_cur = highest.rlim_max = file_size.rlim_max;
+   if (file_size.rlim_cur == NO_LIMIT)
+      return;
+   /* Only root may raise the hard limit. */
+   if (!pl_kernel_limit(RLIMIT_FSIZE, &none, NULL))
+      pl_kernel_limit(RLIMIT_FSIZE, &highest, NULL);
+   pl_file_size_tell_user(&file_size);
+}
+
+static void take_over_limits(void)
 {
    HChar* end;
    Long soft, hard;
 
-   pl_memory_limits_tell_user();
-   if (pl_descriptors_text == NULL) {
-      pl_cpu_time_begin(NULL);
-      pl_kernel_limit(RLIMIT_FSIZE, NULL, &file_size);
-      return;
-   }
    soft = VG_(strtoll10)(pl_descriptors_text, &end);
    hard = VG_(strtoll10)(end + 1, &end);
    pl_cpu_time_begin(end + 1);
    end = VG_(strchr)(end + 1, ',');
    file_size.rlim_cur = VG_(strtoull10)(end + 1, &end);
-   file_size.rlim_max = VG_(strtoull10)(end + 1, NULL);
+   file_size.rlim_max = VG_(strtoull10)(end + 1, &end);
+   first_hard_limit = (Int)VG_(strtoll10)(end + 1, NULL);
    if (hard < VG_(fd_hard_limit))
       VG_(fd_hard_limit) = (Int)hard;
    VG_(fd_soft_limit) = soft < VG_(fd_hard_limit) ? (Int)soft : VG_(fd_hard_limit);
 }
 
+volatile Bool pl_limits_are_known = False;
+
+void pl_limits_begin(void)
+{
+   pl_memory_limits_tell_user();
+   if (pl_descriptors_text == NULL) {
+      pl_cpu_time_begin(NULL);
+      lift_file_size();
+      first_hard_limit = VG_(fd_hard_limit);
+   } else {
+      take_over_limits();
+   }
+   pl_limits_are_known = True;
+}
+
 const HChar* pl_limits_text(void)
 {
-   static HChar text[120];
+   static HChar text[140];
 
-   VG_(sprintf)(text, "%d:%d,%lu:%lu,%lu:%lu", VG_(fd_soft_limit), VG_(fd_hard_limit), pl_cpu_time_limit()->rlim_cur,
-                pl_cpu_time_limit()->rlim_max, file_size.rlim_cur, file_size.rlim_max);
+   pl_limits_are_known = False;
+   VG_(sprintf)(text, "%d:%d,%lu:%lu,%lu:%lu,%d", VG_(fd_soft_limit), VG_(fd_hard_limit), pl_cpu_time_limit()->rlim_cur,
+                pl_cpu_time_limit()->rlim_max, file_size.rlim_cur, file_size.rlim_max, first_hard_limit);
    return text;
 }
 
@@ -119,7 +148,8 @@ static void tell_kernel(void)
    if (!pl_kernel_limit(RLIMIT_NOFILE, NULL, &limit))
       return;
    limit.rlim_cur = (UWord)VG_(fd_soft_limit);
-   if (has_lowered_hard_limit)
+   /* The kernel's is higher than the first one. */
+   if (VG_(fd_hard_limit) < first_hard_limit)
       limit.rlim_max = (UWord)VG_(fd_hard_limit);
    pl_kernel_limit(RLIMIT_NOFILE, &limit, NULL);
 }
@@ -132,6 +162,7 @@ void pl_limits_exec_begins(void)
 void pl_limits_exec_failed(void)
 {
    kernel_is_to_be_told = False;
+   pl_limits_are_known = True;
 }
 
 extern Int __real_vgPlain_sigtimedwait_zero(const vki_sigset_t* set, vki_siginfo_t* information);
@@ -154,7 +185,6 @@ static UWord set_descriptors(const struct vki_rlimit* asked)
       return VKI_EINVAL;
    if (asked->rlim_max > (UWord)VG_(fd_hard_limit))
       return VKI_EPERM;
-   has_lowered_hard_limit |= asked->rlim_max < (UWord)VG_(fd_hard_limit);
    VG_(fd_soft_limit) = (Int)asked->rlim_cur;
    VG_(fd_hard_limit) = (Int)asked->rlim_max;
    return 0;

@@ -20,13 +20,15 @@ extern Bool pl_kernel_limit(UWord resource, const struct vki_rlimit* limit, stru
 
 /* Before the tool opens any: keeps descriptors for it. */
 extern void pl_limits_make_room(void);
-/* What an image leaves the next one (--descriptors=): its limits of descriptors, of CPU time and of file sizes,
-   "soft:hard,soft:hard,soft:hard"; NULL in the first one. */
+/* What an image leaves the next one (--descriptors=): its limits of descriptors, of CPU time and of file sizes, and
+   the first hard limit of descriptors, "soft:hard,soft:hard,soft:hard,hard"; NULL in the first one. */
 extern const HChar* pl_descriptors_text;
 extern const HChar* pl_limits_text(void);
 /* The limit of file sizes that the program sees, and a word on it if it is one. */
 extern const struct vki_rlimit* pl_limit_of_file_size(void);
 extern void pl_file_size_tell_user(const struct vki_rlimit* limit);
+/* Whether the limits are the program's. Not yet as an image begins, and no more once it has left them to the next. */
+extern volatile Bool pl_limits_are_known;
 /* As options have been read. */
 extern void pl_limits_begin(void);
 /* What is executed will run natively: the kernel's limits become the program's, once Valgrind needs no more memory. */

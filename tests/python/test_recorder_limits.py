@@ -346,3 +346,19 @@ def test_programs_inherit_limits_of_memory(tmp_path: Path, option: str) -> None:
         for recorder in ((), (*COMMAND, "record", "-q", "-o", "t.trace", "--"))
     ]
     assert outputs[1].stdout == outputs[0].stdout == "1000000\n900000\n1\n", outputs[1].stderr
+
+
+def test_a_limit_of_file_sizes_that_is_inherited_has_no_effect(tmp_path: Path) -> None:
+    script = "ulimit -f; ulimit -S -f unlimited; truncate -s 20M file; stat -c %s file; rm file; ulimit -f"
+    for recorder in ((), (*COMMAND, "record", "-q", "-o", "t.trace", "--")):
+        run = subprocess.run(
+            ["sh", "-c", 'ulimit -S -f 20000; "$@"', "sh", *recorder, "sh", "-c", script],
+            cwd=tmp_path,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert run.stdout == "20000\n20971520\nunlimited\n", run.stderr
+    assert "its limit of file sizes (ulimit -f) had no effect" in run.stderr
