@@ -9,7 +9,8 @@
    SPDX-License-Identifier: GPL-2.0-or-later */
 
 /* Operations of io_uring name memory that the kernel reads or writes later. The tool notes those that a call submits,
-   and looks for their completions when a call returns: only then it is known how many bytes there were. Linux 6.18:
+   and looks for their completions when a call returns: only then it is known how many bytes there were. A completion
+   has only the user data of its operation. Of several with the same, it is taken for that of the oldest. Linux 6.18:
    include/uapi/linux/io_uring.h. */
 
 #include "pub_tool_aspacemgr.h"
@@ -17,12 +18,15 @@
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
+#include "pub_tool_libcproc.h"
 #include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
 
 #include "core.h"
 #include "files.h"
 #include "io_uring.h"
 #include "memory.h"
+#include "stream.h"
 
 #define RINGS 16
 #define MOST_PENDING 4096
@@ -59,6 +63,12 @@
 #define USER_DATA 32
 #define FIXED_FILE (1u << 0)
 #define BUFFER_SELECT (1u << 5)
+#define SKIP_SUCCESS (1u << 6)
+
+/* Offsets in a completion, and its flag that more of the same operation will follow. */
+#define RESULT 8
+#define COMPLETION_FLAGS 12
+#define MORE_FOLLOW (1u << 1)
 
 enum { READV = 1, WRITEV = 2, READ_FIXED = 4, WRITE_FIXED = 5, READ = 22, WRITE = 23, SEND = 26, RECV = 27 };
 #define REGISTER_BUFFERS 0
@@ -67,7 +77,12 @@ enum { READV = 1, WRITEV = 2, READ_FIXED = 4, WRITE_FIXED = 5, READ = 22, WRITE 
 /* Where struct io_uring_files_update has the descriptors. */
 #define UPDATED_FILES 8
 #define NO_FILE (-1)
+/* One that is registered: the descriptor is a place in a table. */
+#define REGISTERED_FILE (-2)
 #define SEEK_CUR 1
+#define KCMP_FILE 0
+/* How often the descriptor's offset is read anew because operations completed meanwhile. */
+#define MOST_READINGS 1000
 
 typedef struct {
    Int descriptor;
@@ -79,6 +94,8 @@ typedef struct {
 typedef struct {
    Int descriptor;
    ULong user_data;
+   UInt number; /* of the submission: vectors of one share it */
+   Bool done;
    Addr address;
    SizeT length;
    Bool writes;
@@ -163,7 +180,6 @@ void pl_io_uring_mapped(Int descriptor, ULong offset, Addr address)
 
 static void add_pending(Pending operation)
 {
-
    if (pending_n == MOST_PENDING)
       tell("with many operations at once");
    else
@@ -186,20 +202,35 @@ static void add_vectors(Pending operation, Addr vectors, UInt n)
    }
 }
 
-static void note_submission(Int descriptor, Addr entry)
+/* One of which only the completion counts. */
+static void add_without_memory(Pending operation)
+{
+   operation.length = 0;
+   operation.file = NO_FILE;
+   add_pending(operation);
+}
+
+static void note_submission(Int descriptor, UInt number, Addr entry)
 {
    UChar operation = (UChar)load(entry + OPERATION, 1);
    UInt options = (UInt)load(entry + OPTIONS, 1);
-   Pending reads = {.descriptor = descriptor, .user_data = load(entry + USER_DATA, 8), .address = load(entry + ADDRESS, 8),
-                    .length = (UInt)load(entry + LENGTH, 4), .writes = True, .file = NO_FILE};
+   Pending reads = {.descriptor = descriptor, .user_data = load(entry + USER_DATA, 8), .number = number,
+                    .address = load(entry + ADDRESS, 8), .length = (UInt)load(entry + LENGTH, 4), .writes = True,
+                    .file = NO_FILE};
    Bool is_write = operation == WRITEV || operation == WRITE || operation == WRITE_FIXED;
+   Bool is_of_file = is_write || operation == READV || operation == READ || operation == READ_FIXED;
    Pending writes;
 
-   if ((is_write || operation == READV || operation == READ || operation == READ_FIXED) && !(options & FIXED_FILE)) {
-      reads.file = (Int)load(entry + FILE_DESCRIPTOR, 4);
+   if (options & SKIP_SUCCESS) {
+      if (is_of_file || operation == SEND || operation == RECV)
+         tell("with operations that do not tell of their completion");
+      return;
+   }
+   if (is_of_file) {
+      reads.file = options & FIXED_FILE ? REGISTERED_FILE : (Int)load(entry + FILE_DESCRIPTOR, 4);
       reads.offset = (Long)load(entry + FILE_OFFSET, 8);
-   } else if (is_write && has_memory_files) {
-      tell("with registered files in memory");
+      if (is_write && (options & FIXED_FILE) && has_memory_files)
+         tell("with registered files in memory");
    }
    writes = reads;
    writes.writes = False;
@@ -208,17 +239,30 @@ static void note_submission(Int descriptor, Addr entry)
    case WRITEV: add_vectors(writes, writes.address, (UInt)writes.length); break;
    case READ:
    case RECV:
-      if (options & BUFFER_SELECT)
+      if (options & BUFFER_SELECT) {
          tell("with buffers that the kernel chooses");
-      else
+         add_without_memory(reads);
+      } else {
          add_pending(reads);
+      }
       break;
    case READ_FIXED: add_pending(reads); break;
    case WRITE:
    case SEND:
    case WRITE_FIXED: add_pending(writes); break;
-   default: break;
+   default: add_without_memory(reads); break;
    }
+}
+
+/* Operations that an earlier call named, but that the kernel did not take: they are still in the ring. */
+static void drop_refused(Int descriptor, UInt head)
+{
+   UInt i, kept = 0;
+
+   for (i = 0; i < pending_n; i++)
+      if (pending[i].descriptor != descriptor || (Int)(pending[i].number - head) < 0)
+         pending[kept++] = pending[i];
+   pending_n = kept;
 }
 
 void pl_io_uring_before_enter(Int descriptor, UInt submitted)
@@ -232,11 +276,13 @@ void pl_io_uring_before_enter(Int descriptor, UInt submitted)
    head = (UInt)load(ring->submissions + word(ring->parameters, SUBMISSIONS + HEAD), 4);
    tail = (UInt)load(ring->submissions + word(ring->parameters, SUBMISSIONS + TAIL), 4);
    mask = (UInt)load(ring->submissions + word(ring->parameters, SUBMISSIONS + MASK), 4);
+   if (submitted > 0)
+      drop_refused(descriptor, head);
    for (i = 0; i < submitted && head + i != tail; i++) {
       UInt index = (head + i) & mask;
       if (!(flags & SETUP_NO_SQARRAY))
          index = (UInt)load(ring->submissions + word(ring->parameters, SUBMISSIONS + ARRAY) + 4UL * index, 4);
-      note_submission(descriptor, ring->entries + (SizeT)index * (flags & SETUP_SQE128 ? 128 : 64));
+      note_submission(descriptor, head + i, ring->entries + (SizeT)index * (flags & SETUP_SQE128 ? 128 : 64));
    }
 }
 
@@ -250,57 +296,112 @@ static Addr completion(const IoRing* ring, UInt number)
 
 static UWord completed_bytes(Addr entry)
 {
-   Int result = (Int)load(entry + 8, 4);
+   Int result = (Int)load(entry + RESULT, 4);
 
    return result > 0 ? (UWord)result : 0;
 }
 
-/* By how much operations that completed from this number on have moved the descriptor's offset. */
-static UWord moved_later(const IoRing* ring, UInt from, UInt tail, Int file)
+/* The oldest operation that a completion with this user data may be of, which is done now; else pending_n. */
+static UInt take(const IoRing* ring, ULong user_data)
 {
-   UWord bytes = 0;
-   UInt i;
+   UInt first, i;
 
-   for (; from != tail; from++) {
-      Addr entry = completion(ring, from);
-      ULong user_data = load(entry, 8);
-      for (i = 0; i < pending_n; i++) {
-         if (pending[i].descriptor != ring->descriptor || pending[i].user_data != user_data)
-            continue;
-         if (pending[i].file == file && pending[i].offset < 0)
-            bytes += completed_bytes(entry);
+   for (first = 0; first < pending_n; first++)
+      if (!pending[first].done && pending[first].descriptor == ring->descriptor
+          && pending[first].user_data == user_data)
          break;
-      }
-   }
-   return bytes;
+   for (i = first; i < pending_n; i++)
+      pending[i].done |= pending[i].descriptor == ring->descriptor && pending[i].number == pending[first].number;
+   return first;
 }
 
-/* `bytes` of what the operation names have been read or written. */
-static void complete(const IoRing* ring, UInt tail)
+static UInt tail_of(const IoRing* ring)
+{
+   return (UInt)load(ring->completions + word(ring->parameters, COMPLETIONS + TAIL), 4);
+}
+
+/* Whether the operation moves the offset that the descriptor has. Of a registered file in memory that is not known. */
+static Bool moves_offset(const Pending* operation, Int file)
+{
+   if (operation->offset >= 0 || operation->file == NO_FILE)
+      return False;
+   if (operation->file == REGISTERED_FILE)
+      return has_memory_files;
+   return operation->file == file
+          || pl_system_call(__NR_kcmp, (ULong)VG_(getpid)(), (ULong)VG_(getpid)(), KCMP_FILE, (ULong)operation->file,
+                            (ULong)file, 0) == 0;
+}
+
+/* Where the descriptor's offset was as the completion that is looked at came. False if operations may have moved it
+   whose completion has not come yet. */
+static Bool offset_then(const IoRing* ring, Int file, Long* offset)
+{
+   UInt tail, number, readings = 0, i;
+   Bool known = True;
+
+   do {
+      tail = tail_of(ring);
+      *offset = VG_(lseek)(file, 0, SEEK_CUR);
+   } while (tail_of(ring) != tail && ++readings < MOST_READINGS);
+   for (number = ring->seen + 1; number != tail; number++) {
+      Addr entry = completion(ring, number);
+      i = take(ring, load(entry, 8));
+      if (i == pending_n || !moves_offset(&pending[i], file))
+         continue;
+      *offset -= (Long)completed_bytes(entry);
+      known &= pending[i].file != REGISTERED_FILE;
+   }
+   for (i = 0; i < pending_n; i++)
+      known &= pending[i].done || !moves_offset(&pending[i], file);
+   return known && readings < MOST_READINGS;
+}
+
+/* What the operation has written to a file. `left` bytes behind it are of its other vectors. */
+static void note_written(const IoRing* ring, const Pending* operation, UWord left)
+{
+   UInt i;
+   Long end = operation->offset + (Long)operation->length;
+
+   if (operation->offset < 0) {
+      if (!pl_is_in_memory(pl_file_id(operation->file)))
+         return;
+      if (!offset_then(ring, operation->file, &end)) {
+         tell("with several operations at a descriptor's offset at once");
+         end = -1;
+      }
+      for (i = 0; i < pending_n; i++)
+         pending[i].done = pending[i].descriptor == ring->descriptor && pending[i].number == operation->number;
+      if (end < 0)
+         return;
+      end -= (Long)left;
+   }
+   pl_files_written(operation->file, end, operation->length);
+}
+
+/* So many bytes of what the operation names have been read or written. */
+static void complete(const IoRing* ring)
 {
    Addr entry = completion(ring, ring->seen);
-   ULong user_data = load(entry, 8);
    UWord bytes = completed_bytes(entry);
-   UInt i, kept = 0;
-   Long end;
+   Bool goes_on = (load(entry + COMPLETION_FLAGS, 4) & MORE_FOLLOW) != 0;
+   UInt i = take(ring, load(entry, 8)), kept = 0;
 
-   for (i = 0; i < pending_n; i++) {
+   for (; i < pending_n; i++) {
       Pending operation = pending[i];
-      if (operation.descriptor != ring->descriptor || operation.user_data != user_data) {
-         pending[kept++] = operation;
+      if (!operation.done)
          continue;
-      }
       if (operation.length > bytes)
          operation.length = bytes;
       bytes -= operation.length;
       pl_memory_kernel_access(operation.writes, operation.address, operation.length);
-      if (operation.file == NO_FILE || operation.writes)
-         continue;
-      /* The descriptor's offset is behind all that has been read and written there since. */
-      end = operation.offset >= 0 ? operation.offset + (Long)operation.length
-                                  : VG_(lseek)(operation.file, 0, SEEK_CUR) - (Long)bytes
-                                       - (Long)moved_later(ring, ring->seen + 1, tail, operation.file);
-      pl_files_written(operation.file, end, operation.length);
+      if (operation.file >= 0 && !operation.writes)
+         note_written(ring, &operation, bytes);
+   }
+   for (i = 0; i < pending_n; i++) {
+      Bool stays = goes_on || !pending[i].done;
+      pending[i].done = False;
+      if (stays)
+         pending[kept++] = pending[i];
    }
    pending_n = kept;
 }
@@ -308,13 +409,11 @@ static void complete(const IoRing* ring, UInt tail)
 void pl_io_uring_after_enter(Int descriptor)
 {
    IoRing* ring = ring_of(descriptor);
-   UInt tail;
 
    if (ring == NULL || ring->completions == 0)
       return;
-   tail = (UInt)load(ring->completions + word(ring->parameters, COMPLETIONS + TAIL), 4);
-   for (; ring->seen != tail; ring->seen++)
-      complete(ring, tail);
+   for (; ring->seen != tail_of(ring); ring->seen++)
+      complete(ring);
 }
 
 static void note_registered_files(Addr descriptors, UInt n)

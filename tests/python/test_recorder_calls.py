@@ -228,7 +228,7 @@ int main(int n, char **names) {
     struct io_uring_params about = {0};
     int ring = syscall(SYS_io_uring_setup, 8, &about), both = PROT_READ | PROT_WRITE, file = memfd_create("data", 0);
     if (ring < 0) return 77;
-    int all = 2;
+    int all = 2, awaited = 2;
     ftruncate(file, 512 * PAGE);
     volatile char *mapped = mmap(0, 512 * PAGE, PROT_READ, MAP_SHARED, file, 0);
     char *in = mmap(0, about.sq_off.array + 4 * about.sq_entries, both, MAP_SHARED, ring, IORING_OFF_SQ_RING);
@@ -250,14 +250,30 @@ int main(int n, char **names) {
         ((unsigned *)(in + about.sq_off.array))[2] = 2;
         entries[0].flags = entries[1].flags = IOSQE_IO_LINK;
         entries[0].off = entries[1].off = entries[2].off = -1;
+        awaited = all = 3;
+    } else if (n > 1 && *names[1] == 'p') {
+        /* A read at its offset waits behind a poll. */
+        int ends[2];
+        pipe(ends);
+        entries[0].off = -1;
+        entries[1] = (struct io_uring_sqe){.opcode = IORING_OP_POLL_ADD, .fd = ends[0], .poll_events = 1,
+                                           .flags = IOSQE_IO_LINK, .user_data = 1};
+        entries[2] = (struct io_uring_sqe){.opcode = IORING_OP_READ, .fd = dup(file), .addr = (size_t)memory,
+                                           .len = 32 * PAGE, .off = -1, .user_data = 2};
+        ((unsigned *)(in + about.sq_off.array))[2] = 2;
         all = 3;
-    } else if (n > 1) {
+        awaited = 1;
+    } else if (n > 1 && *names[1] == 'r') {
         entries[0].flags = IOSQE_FIXED_FILE;
         entries[0].fd = 0;
         syscall(SYS_io_uring_register, ring, 2 /* IORING_REGISTER_FILES */, &file, 1);
     }
+    if (n > 1 && *names[n - 1] == 's') {
+        for (int i = 0; i < all; i++) entries[i].user_data = 7;
+        entries[0].flags = IOSQE_IO_LINK;
+    }
     __atomic_store_n((unsigned *)(in + about.sq_off.tail), all, __ATOMIC_RELEASE);
-    if (syscall(SYS_io_uring_enter, ring, all, all, IORING_ENTER_GETEVENTS, 0, 0) != all) return 1;
+    if (syscall(SYS_io_uring_enter, ring, all, awaited, IORING_ENTER_GETEVENTS, 0, 0) != all) return 1;
     int sum = 0;
     for (int i = 0; i < 512; i++) sum += mapped[i * PAGE];
     printf("%d\n", sum);
@@ -265,7 +281,7 @@ int main(int n, char **names) {
 """
 
 
-@pytest.mark.parametrize("options", [[], ["offset"]])
+@pytest.mark.parametrize("options", [[], ["offset"], ["same user data"], ["offset", "same user data"]])
 def test_writes_of_io_uring_fill_files_in_memory(pagelab: Pagelab, tmp_path: Path, options: list[str]) -> None:
     program = compiled(tmp_path, WRITES_BY_RING)
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", program, *options)
@@ -278,12 +294,21 @@ def test_writes_of_io_uring_fill_files_in_memory(pagelab: Pagelab, tmp_path: Pat
     assert [(offset >> 12, length >> 12) for offset, length in parts] == [(64, 128), (192, 64), (256, 64)]
 
 
-def test_writes_to_registered_files_in_memory_are_a_loss(pagelab: Pagelab, tmp_path: Path) -> None:
-    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, WRITES_BY_RING), "registered")
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("registered", "it uses io_uring with registered files in memory"),
+        ("pending", "it uses io_uring with several operations at a descriptor's offset at once"),
+    ],
+)
+def test_writes_of_io_uring_at_unknown_places_are_a_loss(
+    pagelab: Pagelab, tmp_path: Path, option: str, expected: str
+) -> None:
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", compiled(tmp_path, WRITES_BY_RING), option)
     if recorded.returncode == 77:
         pytest.skip("this kernel has no io_uring")
     (loss,) = losses(pagelab)
-    assert "it uses io_uring with registered files in memory" in loss
+    assert expected in loss
 
 
 WRITES_ITS_MEMORY = r"""
