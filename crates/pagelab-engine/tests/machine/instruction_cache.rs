@@ -1,6 +1,6 @@
 //! Instruction caches: lines that programs and kernels fetch, what misses cost on both cores, and who loses lines.
 
-use crate::common::{ScriptWriter, assert_conserved, checked, config, run_workload};
+use crate::common::{ScriptWriter, assert_conserved, checked, config, run_all, run_workload};
 use pagelab_engine::base::addr::LineAddr;
 use pagelab_engine::base::ids::CoreId;
 use pagelab_engine::cache::{CodeOwner, Hierarchy, Requester};
@@ -99,6 +99,33 @@ fn a_fault_fetches_the_lines_of_its_stages() {
     assert_eq!((few.1, faults(30).1), (more.1, more.1));
     // Each stage has a line of its own.
     assert!((5..=13).contains(&few.1), "{few:?}");
+}
+
+/// The line is fetched when it is entered and after each fault, whether the handler takes several turns or one.
+#[test]
+fn a_fault_fetches_the_programs_line_once_and_a_refused_one_is_raised_once() {
+    const PAGES: u64 = 40;
+    let script = || {
+        let mut script = with_code();
+        for page in 0..PAGES {
+            load(&mut script, page % 2, DATA + page * 4096);
+        }
+        load(&mut script, 2, DATA - 4096);
+        (0..PAGES).for_each(|page| load(&mut script, page % 2, DATA + page * 4096));
+        script.finish()
+    };
+    let config = config("radix", &[LARGE, "kernel.code.path_lines=1", "engine.sync_quantum_cycles=0"]);
+    let (_, alone) = run_all(&config, vec![(script(), &[0])]);
+    let (_, both) = run_all(&config, vec![(script(), &[0]), (script(), &[2])]);
+    assert_eq!(fetched(&alone, "program").0, 2 * (PAGES + 1) + PAGES);
+    assert_eq!(fetched(&both, "program").0, 2 * fetched(&alone, "program").0);
+    let tlbs: Vec<_> = alone.values.keys().filter(|name| name.contains("tlb.") && name.ends_with("misses")).collect();
+    assert!(!tlbs.is_empty());
+    let names = ["fault.minor.count", "accesses.refused", "accesses", "walk.count"];
+    for name in tlbs.into_iter().map(String::as_str).chain(names) {
+        assert_eq!(both.values[name], 2 * alone.values[name], "{name}");
+    }
+    assert_eq!(alone.values["accesses.refused"], 1);
 }
 
 /// A fault takes the whole cache, so the program fetches its lines again.

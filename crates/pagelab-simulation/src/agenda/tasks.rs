@@ -95,6 +95,7 @@ impl Simulation {
         let slot = this_cpu.slot;
         let changes = matches!(slot, TaskSlot::Queue(lane) if lane != before);
         this_cpu.filter.forget_data();
+        this_cpu.filter.forget_code();
         if changes {
             this_cpu.slice_end = this_cpu.clock.now() + self.scheduler.slice;
         }

@@ -57,6 +57,7 @@ impl Simulation {
             }
             // The kernel's code takes over, and later the program's last line may be gone.
             this_cpu.filter.forget_data();
+            this_cpu.filter.forget_code();
             this_cpu.clock.drain();
             this_cpu.begin(Activity::Ahead(AheadCall::new(space, va, cpu)));
             if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {

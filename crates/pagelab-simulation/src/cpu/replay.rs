@@ -4,7 +4,7 @@ use crate::machine::cpu::Filter;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{CallsAhead, SplitAccess};
 use crate::observe::RefusedAccess;
-use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT, VirtAddr};
+use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT, LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
@@ -242,7 +242,7 @@ impl Simulation {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
                 TranslationOutcome::Found(translation) => {
                     if fetches_lines {
-                        self.fetch_code(cpu, VirtAddr(access.pc), translation);
+                        self.fetch_line(cpu, translation.address(VirtAddr(access.pc)).line());
                     }
                     self.scheduler.cpus[cpu].filter.learn_code(access.pc);
                 }
@@ -273,14 +273,16 @@ impl Simulation {
         Ok(AccessOutcome::Done)
     }
 
-    /// Fetches the line of an instruction from the instruction cache.
-    fn fetch_code(&mut self, cpu: CpuId, pc: VirtAddr, translation: Translation) {
+    /// Fetches a line of the program's code from the instruction cache.
+    fn fetch_line(&mut self, cpu: CpuId, line: LineAddr) {
         self.set_time(cpu);
         let this_cpu = &mut self.scheduler.cpus[cpu];
-        let line = translation.address(pc).line();
+        this_cpu.task.code_line = Some(line);
         let latency = self.hw.caches.fetch_lines(this_cpu.core, line, 1, CodeOwner::Program);
         if latency > Cycles::ZERO {
             this_cpu.clock.wait_for_instructions(latency);
+            // An inclusive L3 may have evicted the line of the last data access.
+            this_cpu.filter.forget_data();
         }
     }
 
@@ -433,9 +435,7 @@ impl Simulation {
         intent: Intent,
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
-        let this_cpu = &mut self.scheduler.cpus[cpu];
-        this_cpu.filter.forget_data();
-        this_cpu.filter.forget_code();
+        self.scheduler.cpus[cpu].filter.forget_data();
         if !self.kernels.is_backed(fault) {
             if self.observers.profile.is_some() {
                 self.profile_miss(cpu, va, pc, intent);
@@ -459,9 +459,16 @@ impl Simulation {
         intent: Intent,
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
+        let task = &mut self.scheduler.cpus[cpu].task;
+        let fault = task.outcome.take();
+        if std::mem::take(&mut task.refetches)
+            && intent != Intent::Fetch
+            && let Some(line) = task.code_line
+        {
+            self.fetch_line(cpu, line);
+        }
         self.set_time(cpu);
-        let this_cpu = &mut self.scheduler.cpus[cpu];
-        let fault = this_cpu.task.outcome.take();
+        let this_cpu = &self.scheduler.cpus[cpu];
         if fault == Some(FaultOutcome::Refused) {
             return Ok(TranslationOutcome::Refused);
         }

@@ -189,7 +189,7 @@ impl Simulation {
     }
 
     fn end_activity(&mut self, cpu: CpuId) {
-        let Cpu { clock, task, .. } = &mut self.scheduler.cpus[cpu];
+        let Cpu { clock, task, filter, .. } = &mut self.scheduler.cpus[cpu];
         let (now, entry) = (clock.now(), task.stack.pop());
         match &entry.activity {
             Activity::Engine(work) => {
@@ -211,6 +211,7 @@ impl Simulation {
                 }
                 if task.stack.is_empty() {
                     task.outcome = Some(outcome);
+                    task.refetches = filter.fetches_lines();
                     self.note_end(cpu);
                     self.profile_miss_end(cpu, major);
                 }

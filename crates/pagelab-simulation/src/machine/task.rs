@@ -8,6 +8,7 @@ use crate::machine::kernels::Kernels;
 use crate::observe::page_faults::SeenFault;
 use crate::observe::profile::Miss;
 use crate::programs::input::Item;
+use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{BlockKey, Step};
@@ -165,6 +166,10 @@ pub struct Task {
     pub stack: Activities,
     /// Outcome of the last program-level fault, until the access checks it.
     pub outcome: Option<FaultOutcome>,
+    /// With an instruction cache: the line of the last instruction that was fetched.
+    pub code_line: Option<LineAddr>,
+    /// Whether the program fetches that line again before it retries its access, since the kernel handled its fault.
+    pub refetches: bool,
     /// The program-level fault in progress, if faults are observed one by one.
     pub fault: Option<SeenFault>,
     /// The program's miss in progress, if a profile is recorded.
