@@ -29,6 +29,9 @@ pub struct KernelCodeConfig {
 
 const VARIABLE_PERCENT: u32 = 10;
 
+/// The code of all paths is one block of frames, which the frame allocator's largest must hold.
+const MOST_PATH_LINES: u32 = 2048;
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -56,7 +59,7 @@ impl KernelCodeConfig {
 
     /// Refuses values out of range; `key` is where they are.
     pub fn validate(&self, key: &str) -> Result<(), EngineError> {
-        between(&format!("{key}.path_lines"), self.path_lines, 0, 4096)?;
+        between(&format!("{key}.path_lines"), self.path_lines, 0, MOST_PATH_LINES)?;
         between(&format!("{key}.bytes_per_instruction"), self.bytes_per_instruction, 1, 15)?;
         between(&format!("{key}.variable_branches_percent"), self.variable_branches_percent, 0, 100)?;
         let most = (self.path_bytes() / u64::from(self.bytes_per_instruction)) as u32;
