@@ -215,6 +215,32 @@ fn lines_leave_with_those_of_the_other_caches() {
     }
 }
 
+/// Another core that reads code does not own it, so its write takes the line from the instruction cache that alone
+/// holds it.
+#[test]
+fn a_core_that_reads_code_and_writes_it_later_takes_it_away() {
+    let cache = config("radix", &[LARGE]).machine.cache;
+    let l2 = cache.l2.as_ref().unwrap();
+    let sets = l2.size_bytes.0 / 64 / u64::from(l2.ways);
+    let mut caches = Hierarchy::new(&cache, 2, 1).unwrap();
+    let ([first, other], line) = ([0, 1].map(CoreId::from), LineAddr(77));
+    let hits = |caches: &mut Hierarchy| caches.fetch_lines(first, line, 1, CodeOwner::Program).0 == 0;
+    assert!(!hits(&mut caches));
+    // Data evict the line from the L2 of the core. Its L1 never had it.
+    for way in 1..=u64::from(l2.ways) {
+        caches.access(first, LineAddr(77 + way * sets), false, Requester::Data);
+    }
+    assert!(hits(&mut caches), "the instruction cache has it alone");
+    caches.access(other, line, false, Requester::Data);
+    caches.assert_coherent();
+    assert!(hits(&mut caches), "a read leaves it");
+    let upgrades = caches.stats().cores[1].upgrades;
+    caches.access(other, line, true, Requester::Data);
+    assert_eq!(caches.stats().cores[1].upgrades, upgrades + 1);
+    caches.assert_coherent();
+    assert!(!hits(&mut caches), "a write takes it away");
+}
+
 /// Systems with kernels of all sorts, guests, and both cores: with `--check`, no translation and no frame is wrong.
 #[test]
 fn every_kind_of_system_runs_with_instruction_caches() {

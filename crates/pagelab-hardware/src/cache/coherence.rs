@@ -58,9 +58,8 @@ impl Hierarchy {
             let number = CoreId::from(holders.trailing_zeros() as usize);
             let other = &mut self.private[number];
             holders &= holders - 1;
-            let Some(state) = (if write { other.remove::<S>(line) } else { other.state::<S>(line) }) else {
-                continue;
-            };
+            let held = if write { other.remove::<S>(line) } else { other.state::<S>(line).max(other.code_state(line)) };
+            let Some(state) = held else { continue };
             let owned = state >= LineState::EXCLUSIVE;
             found = found.max(if owned { RemoteCopies::Owned } else { RemoteCopies::Shared });
             if write {
@@ -114,13 +113,13 @@ impl Hierarchy {
     /// Checks every line of every cache.
     ///
     /// # Panics
-    /// If two cores hold a line that one of them holds exclusive or modified, or if an inclusive L3 lacks a line or
-    /// the presence of a core that holds it.
+    /// If two cores hold a line that one of them holds exclusive or modified, instruction caches included, or if an
+    /// inclusive L3 lacks a line or the presence of a core that holds it.
     pub fn assert_coherent(&mut self) {
         let mut cached = std::collections::BTreeMap::<LineAddr, (u64, LineState)>::new();
         for (core, private) in self.private.iter().enumerate() {
-            for (line, state) in [Some(&private.l1), private.l2.as_ref()].into_iter().flatten().flat_map(|a| a.lines())
-            {
+            let arrays = [Some(&private.l1), private.l1i.as_ref(), private.l2.as_ref()];
+            for (line, state) in arrays.into_iter().flatten().flat_map(|a| a.lines()) {
                 let (cores, most) = cached.entry(line).or_insert((0, state));
                 *cores |= 1 << core;
                 *most = state.max(*most);

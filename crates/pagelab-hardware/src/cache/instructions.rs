@@ -25,6 +25,12 @@ impl Private {
             l1i.remove_line::<AnyWays>(line);
         }
     }
+
+    /// The state of a line in the instruction cache, if it is there.
+    #[inline(always)]
+    pub(super) fn code_state(&self, line: LineAddr) -> Option<LineState> {
+        self.l1i.as_ref().and_then(|l1i| l1i.state_of::<AnyWays>(line))
+    }
 }
 
 impl Hierarchy {

@@ -87,8 +87,9 @@
 //! # Instructions
 //! With `l1i`, a core has an instruction cache (`instructions.rs`). A line that it lacks is a read that enters at the
 //! L2, as step 1 describes for walks, and then fills it. Its victims are dropped, as nothing writes them. Lines leave
-//! it when they leave the core's other caches because of another core, a device or the L3, and its copies count for
-//! nothing else: a core whose instruction cache alone holds a line does not make another core's copy shared.
+//! it when they leave the core's other caches because of another core, a device or the L3. A core whose instruction
+//! cache alone holds a line makes a reader's copy S, so that a later write of the reader is an upgrade; its copies
+//! count for nothing else.
 //!
 //! Not modelled: bank and miss-buffer conflicts, directories of limited size, stores of a core to its own instructions.
 
