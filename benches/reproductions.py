@@ -52,9 +52,11 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield "# What holds"
     yield ""
-    yield "All statements of papers that were measured again, with the verdict for each and its evidence."
-    yield "`make reproductions` writes this page. [Reproductions](reproductions.md) explains the method and why"
-    yield "figures differ. The [glossary](glossary.md) explains the terms."
+    yield "This page lists the statements of papers that were measured again, each with its verdict and the evidence."
+    yield "A statement holds, or does not hold, only if the whole interval of its figure says so. Otherwise it is"
+    yield "not decided. *Bare* means on bare metal, *virtual* in a virtual machine, and names with * are workloads that"
+    yield "stand for SPEC programs. `make reproductions` writes this page. [Reproductions](reproductions.md) explains"
+    yield "the method and why figures differ. The [glossary](glossary.md) explains the terms."
     for name, reproduction in REPRODUCTIONS.items():
         results = RESULTS / name / "results.json"
         if not results.exists():
