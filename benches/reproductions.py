@@ -1,26 +1,26 @@
 """The results in `docs/reproductions`: a complete run of each reproduction, and a page of all claims.
 
     python benches/reproductions.py              # performs the missing runs, writes the reports and the page
-    python benches/reproductions.py --page       # only writes the page, from the existing results
-    python benches/reproductions.py --check      # checks that the page matches the results
+    python benches/reproductions.py --evaluate   # evaluates the results again, without runs, and writes the page
+    python benches/reproductions.py --page       # only writes the page, and the counts in docs/accuracy.md
+    python benches/reproductions.py --check      # checks that both match the results
 
 The runs are kept in `target/reproductions`, so an interrupted reproduction continues where it stopped.
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from pagelab_studies import REPRODUCTIONS
-from pagelab_studies.report import VERDICTS
+from pagelab_studies import REPRODUCTIONS, claims_page, report, shipped
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "reproductions"
 PAGE = ROOT / "docs" / "claims.md"
+ACCURACY = ROOT / "docs" / "accuracy.md"
+BEGIN, END = "<!-- counts of verdicts: benches/reproductions.py writes them -->", "<!-- end of the counts -->"
 RUNS = ROOT / "target" / "reproductions"
 PROGRAMS = ROOT / "target" / "programs"
 KEPT = ("REPORT.md", "results.json")
@@ -45,60 +45,49 @@ def record() -> None:
     subprocess.run([sys.executable, str(recorder), "-o", str(PROGRAMS), "--accesses"], check=False)
 
 
+def evaluate() -> None:
+    """Writes reports and results again, with what the code says of the runs on file."""
+    for name, study in claims_page.read(RESULTS).items():
+        report_file = RESULTS / name / "REPORT.md"
+        findings = shipped.evaluate(study.reproduction, study.document, report_file.read_text(encoding="utf-8"))
+        scale, runs = study.document["scale"], study.document["runs"]
+        text = report.document(study.reproduction, scale, findings, runs)
+        (RESULTS / name / "results.json").write_text(text, encoding="utf-8")
+        report_file.write_text(report.markdown(study.reproduction, scale, findings), encoding="utf-8")
+
+
 def page() -> str:
-    return "\n".join(_lines()) + "\n"
+    """`docs/claims.md`."""
+    return claims_page.page(claims_page.read(RESULTS))
 
 
-def _lines() -> Iterator[str]:
-    yield "# What holds"
-    yield ""
-    yield "This page lists the statements of papers that were measured again, each with its verdict and the evidence."
-    yield "A statement holds, or does not hold, only if the whole interval of its figure says so. Otherwise it is"
-    yield "not decided. *Bare* means on bare metal, *virtual* in a virtual machine, and names with * are workloads that"
-    yield "stand for SPEC programs. `make reproductions` writes this page. [Reproductions](reproductions.md) explains"
-    yield "the method and why figures differ. The [glossary](glossary.md) explains the terms."
-    for name, reproduction in REPRODUCTIONS.items():
-        results = RESULTS / name / "results.json"
-        if not results.exists():
-            yield from (
-                "",
-                f"## {reproduction.title}",
-                "",
-                f"{reproduction.paper}. No complete run is here yet: `pagelab",
-            )
-            yield f"reproduce {name}` makes one."
-            continue
-        document = json.loads(results.read_text(encoding="utf-8"))
-        claims = document["claims"]
-        count = {verdict: sum(claim["holds"] is verdict for claim in claims) for verdict in VERDICTS}
-        yield ""
-        yield f"## {reproduction.title}"
-        yield ""
-        yield f"{reproduction.paper}. {len(document['runs'])} runs at scale {document['scale']:g} on"
-        yield f"`{document['machine']}`, by pagelab {document['version']}: [report](reproductions/{name}/REPORT.md),"
-        yield f"[JSON](reproductions/{name}/results.json)."
-        yield f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**"
-        yield ""
-        yield "| figure | the paper says | here | measured | what the verdict depends on |"
-        yield "|---|---|---|---|---|"
-        for claim in claims:
-            cells = (claim["figure"], claim["text"], VERDICTS[claim["holds"]], claim["detail"], claim["rests_on"])
-            yield f"| {' | '.join(cells)} |"
+def accuracy() -> str:
+    """`docs/accuracy.md` with the counts of today."""
+    text = ACCURACY.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    table = "\n".join(claims_page.table_of_counts(claims_page.read(RESULTS)))
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--page", action="store_true", help="only write the page")
-    what.add_argument("--check", action="store_true", help="compare the page with the results")
+    what.add_argument("--evaluate", action="store_true", help="evaluate the results on file again, and write the page")
+    what.add_argument("--page", action="store_true", help="only write the page and the counts")
+    what.add_argument("--check", action="store_true", help="compare the page and the counts with the results")
     arguments = parser.parse_args()
     if arguments.check:
-        if PAGE.read_text(encoding="utf-8") != page():
-            sys.exit(f"{PAGE} does not match the results in {RESULTS}: run benches/reproductions.py --page")
+        for path, text in ((PAGE, page()), (ACCURACY, accuracy())):
+            if path.read_text(encoding="utf-8") != text:
+                sys.exit(f"{path} does not match the results in {RESULTS}: run benches/reproductions.py --page")
         return
-    if not arguments.page:
+    if arguments.evaluate:
+        evaluate()
+    elif not arguments.page:
         run()
     PAGE.write_text(page(), encoding="utf-8")
+    ACCURACY.write_text(accuracy(), encoding="utf-8")
 
 
 if __name__ == "__main__":

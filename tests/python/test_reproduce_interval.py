@@ -52,7 +52,7 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
     report.write(tmp_path, REPRODUCTIONS["ptemagnet"], 1.0, study.Measurements([]), findings)
     text = (tmp_path / "REPORT.md").read_text()
     assert "**1 of 4 of the paper's statements hold here, 1 do not, 2 are not decided.**" in text
-    assert "| §5 | statement None | not decided | 7 % | a guess |" in text
+    assert "| §5 | statement None | sign | not decided | 7 % | a guess |" in text
     assert "| not printed in the paper | 3 (-1 to 7) % |" in text
     assert "| 20 % | 3 (-1 to 7) % |" in text
     assert "| a | 3 (1 to 5) |" in text

@@ -7,6 +7,7 @@ from pagelab_studies import (
     hardware_demand_paging,
     hash_dont_cache,
     hash_dont_cache_variants,
+    hash_dont_cache_window,
     mfoe,
     mfoe_programs,
     mfoe_variants,
@@ -22,6 +23,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     for module in (
         hash_dont_cache,
         hash_dont_cache_variants,
+        hash_dont_cache_window,
         mfoe,
         mfoe_programs,
         mfoe_variants,

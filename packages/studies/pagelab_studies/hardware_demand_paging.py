@@ -170,7 +170,17 @@ def _section_miss(measured: Measurements, findings: Findings) -> None:
         ("page miss by the unit", "µs", None, unit, ""),
     ):
         findings.comparisons.append(
-            Comparison("Page miss", "one thread", quantity, unit_of, paper, ours.value, reason, interval=ours)
+            Comparison(
+                "Page miss",
+                "one thread",
+                quantity,
+                unit_of,
+                paper,
+                ours.value,
+                reason,
+                ours,
+                neutral=0.0 if quantity == "latency less by" else None,
+            )
         )
     findings.claims.append(
         Claim(
@@ -213,7 +223,18 @@ def _section_reads(measured: Measurements, findings: Findings) -> None:
     most = max(gains.values(), key=lambda gain: gain.value)
     reason = f"4 KiB each; the most of {', '.join(map(str, CPUS))} threads; twice as much data as memory"
     findings.comparisons.append(
-        Comparison("Abstract", "fio, random reads", "more per second by up to", "%", 57.1, most.value, reason, most)
+        Comparison(
+            "Abstract",
+            "fio, random reads",
+            "more per second by up to",
+            "%",
+            57.1,
+            most.value,
+            reason,
+            most,
+            neutral=0.0,
+            ranked=lsm.THROUGHPUT,
+        )
     )
     cells = {(f"{threads} threads", "gain"): gain for threads, gain in gains.items()}
     findings.series.append(Series.within("Throughput", "More random reads per second, by threads", "%", cells))
@@ -239,7 +260,18 @@ def _section_stores(measured: Measurements, findings: Findings) -> None:
         f"{kernel.stats[pages]:,} by the kernel, {unit.stats[pages]:,} by the unit"
     )
     findings.comparisons.append(
-        Comparison("Abstract", "YCSB-C, B+tree", "more operations per second by", "%", 27.3, gain.value, reason, gain)
+        Comparison(
+            "Abstract",
+            "YCSB-C, B+tree",
+            "more operations per second by",
+            "%",
+            27.3,
+            gain.value,
+            reason,
+            gain,
+            neutral=0.0,
+            ranked=lsm.THROUGHPUT,
+        )
     )
     cells = {("FIO: uniform, 100:0", "gain"): lsm.gain(measured, READS, "1 threads")}
     cells |= {(row, "gain"): lsm.gain(measured, STORE, f"mix {mix}") for mix, row in STORES.items()}
@@ -314,6 +346,7 @@ def _shift(measured: Measurements, findings: Findings) -> None:
             rises,
             ", ".join(f"{cells[drive, KERNELS]} % with {drive}" for drive in BY_SPEED),
             _COSTS,
+            "order",
         )
     )
     slowest, fastest = cells[BY_SPEED[0], KERNELS], cells[BY_SPEED[-1], KERNELS]
@@ -322,7 +355,7 @@ def _shift(measured: Measurements, findings: Findings) -> None:
         ("the kernel takes more of a page miss than the device", fastest.above(50), fastest, BY_SPEED[-1]),
     ):
         detail = f"the kernel's share is {share} %"
-        findings.claims.append(Claim("Bottleneck shift", f"{text} ({drive})", holds, detail, _COSTS))
+        findings.claims.append(Claim("Bottleneck shift", f"{text} ({drive})", holds, detail, _COSTS, "order"))
 
 
 def _not(verdict: bool | None) -> bool | None:
@@ -365,7 +398,18 @@ def _section_refills(measured: Measurements, findings: Findings) -> None:
     band = Interval.from_values(cells.values())
     reason = "the slides print 44 to 78; how large the queue is they do not say: here from 64 pages to 4096"
     findings.comparisons.append(
-        Comparison("Free pages", "YCSB", "synchronous refills fewer by", "%", 78, band.value, reason, band)
+        Comparison(
+            "Free pages",
+            "YCSB",
+            "synchronous refills fewer by",
+            "%",
+            78,
+            band.value,
+            reason,
+            band,
+            neutral=0.0,
+            printed=(44.0, 78.0),
+        )
     )
     findings.series.append(Series.from_values("Free pages", "Fewer synchronous refills with kpoold", "%", cells))
     findings.claims.append(

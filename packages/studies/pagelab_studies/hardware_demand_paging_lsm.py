@@ -23,6 +23,8 @@ from pagelab_studies.interval import Interval, all_hold
 from pagelab_studies.study import Claim, Comparison, Findings, Measurements, Series, figure
 
 PAPER_GAIN = 27.3
+THROUGHPUT = "throughput"
+"""The gains that the abstract has an order of."""
 _RESTS_ON = (
     "the kernel's cost of a request, as measured and down to a quarter; instructions per operation as RocksDB 7.8.3 "
     "executes them, at two per cycle; the version and the options of the slides' RocksDB are not known"
@@ -56,7 +58,16 @@ def section(measured: Measurements, findings: Findings) -> None:
     )
     findings.comparisons.append(
         Comparison(
-            "Abstract", "YCSB-C, LSM tree", "more operations per second by", "%", PAPER_GAIN, most.value, reason, most
+            "Abstract",
+            "YCSB-C, LSM tree",
+            "more operations per second by",
+            "%",
+            PAPER_GAIN,
+            most.value,
+            reason,
+            most,
+            neutral=0.0,
+            ranked=THROUGHPUT,
         )
     )
     cells = {(row, "LSM tree"): gain(measured, LSM, f"mix {mix}") for mix, row in STORES.items()}
@@ -80,5 +91,5 @@ def _less_than_reads(measured: Measurements, findings: Findings) -> None:
     detail = ", ".join(f"{word} costs {one} points" for word, one in less.items())
     text = "a log-structured store (YCSB-C) gains less than random reads, as it computes between misses (1 thread)"
     findings.claims.append(
-        Claim("Throughput", text, all_hold(one.above(0) for one in less.values()), detail, _RESTS_ON)
+        Claim("Throughput", text, all_hold(one.above(0) for one in less.values()), detail, _RESTS_ON, "order")
     )

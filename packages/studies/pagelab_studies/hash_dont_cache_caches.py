@@ -111,7 +111,7 @@ def _gains_with(label: str, measured: Measurements, findings: Findings) -> None:
         where = workload.name if label == ENTRIES else f"{workload.name}, {FREE_LOOKUP}"
         text = f"all kinds of MMU caches gain alike: each at least 80 % of what the best one does ({where})"
         findings.claims.append(
-            Claim("§3.2", text, share.above(ALIKE), detail, rests_on(_RESTS_ON[label], workload.name))
+            Claim("§3.2", text, share.above(ALIKE), detail, rests_on(_RESTS_ON[label], workload.name), "size")
         )
     findings.series.append(Series.within("§3.2", f"run time saved by an MMU cache of {label}", "%", cells))
     if label == ENTRIES:
@@ -136,7 +136,7 @@ def nested_walk_cache(measured: Measurements, findings: Findings) -> None:
             text = f"a page walk cache for guest and host makes the guest 15 to 38 % faster ({where})"
             rests = "the preset's latencies, an in-order core, a cache of 24 entries that guest and host share"
             findings.claims.append(
-                Claim("§3.2", text, gain.within(15, 38), f"{gain} % faster", rests_on(rests, workload.name))
+                Claim("§3.2", text, gain.within(15, 38), f"{gain} % faster", rests_on(rests, workload.name), "size")
             )
     findings.series.append(Series.within("§3.2", "speed-up by entries of the host in the page walk cache", "%", cells))
 
@@ -172,4 +172,4 @@ def references_in_total(measured: Measurements, findings: Findings) -> None:
     )
     text = "radix tables with MMU caches make up to 20 % fewer references in total than chained hashed tables"
     rests = rests_on("only counts of references; up to 20 % is read as more than none and at most 20 %", MCF.name)
-    findings.claims.append(Claim("§1", text, most.within(0, 20), f"{most} % fewer at most", rests))
+    findings.claims.append(Claim("§1", text, most.within(0, 20), f"{most} % fewer at most", rests, "size"))

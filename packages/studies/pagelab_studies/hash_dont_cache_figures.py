@@ -1,7 +1,7 @@
 """The figures and the table of "Hash, Don't Cache (the Page Table)": what designs save, and in which order."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pagelab_studies.hash_dont_cache_runs import (
     CACTUS,
@@ -77,7 +77,7 @@ def figure_6(measured: Measurements, findings: Findings) -> None:
         steps = [_fall(measured, by_design, *pair) for pair in itertools.pairwise(DESIGNS)]
         detail = ", ".join(f"{name} {value.value:.3g}" for (_, name), value in cells.items())
         text = f"each optimisation lowers the {title}"
-        findings.claims.append(Claim("Fig 6", text, all_hold(steps), detail, OF_MILC))
+        findings.claims.append(Claim("Fig 6", text, all_hold(steps), detail, OF_MILC, "order"))
     _, lines, slots, dram = figures.values()
     for text, by_design, before, after in (
         (
@@ -97,7 +97,7 @@ def figure_6(measured: Measurements, findings: Findings) -> None:
         ("compaction: fewer references of a walk than clustering", lines, "clustered", "compact"),
     ):
         detail = " and ".join(f"{name} {_of_milc(measured, by_design, name).value:.3g}" for name in (before, after))
-        findings.claims.append(Claim("§4.3", text, _fall(measured, by_design, before, after), detail, OF_MILC))
+        findings.claims.append(Claim("§4.3", text, _fall(measured, by_design, before, after), detail, OF_MILC, "order"))
     _barr(measured, findings)
 
 
@@ -142,7 +142,7 @@ def _barr(measured: Measurements, findings: Findings) -> None:
         quantity = "DRAM references of a walk, chained against radix"
         reason = "the paper quotes Barr et al.'s largest; this is one analogue"
         ratio = hashed.value / radix.value
-        findings.comparisons.append(Comparison("§4", MILC.name, quantity, "times", 5.0, ratio, reason))
+        findings.comparisons.append(Comparison("§4", MILC.name, quantity, "times", 5.0, ratio, reason, neutral=1.0))
 
 
 def figure_9(measured: Measurements, findings: Findings) -> None:
@@ -160,7 +160,7 @@ def figure_9(measured: Measurements, findings: Findings) -> None:
     falls = all_hold(fall.above(0) for fall in steps)
     detail = ", ".join(f"{member} {value}" for (_, member), value in cells.items())
     text = "larger guest clusters lower the cycles of a 2D walk"
-    findings.claims.append(Claim("Fig 9", text, falls, detail, OF_MILC))
+    findings.claims.append(Claim("Fig 9", text, falls, detail, OF_MILC, "order"))
 
 
 def _of_cluster(measured: Measurements, cluster: int) -> list[Measurement]:
@@ -172,7 +172,7 @@ def _of_cluster(measured: Measurements, cluster: int) -> list[Measurement]:
 
 def cycles_of_walks(measured: Measurements, findings: Findings) -> None:
     """The headline: what the walks of the same accesses take, whatever a core makes of it."""
-    cells = _saved_by(measured, walk_cycles_saved)
+    cells = savings(measured, figure=walk_cycles_saved)
     findings.series.append(Series.within("Walk cycles", "cycles of walks saved", "% of radix with MMU caches", cells))
     for kind in KINDS:
         for design, section in (("perfect", "§5.2"), ("hashed", "§5.3")):
@@ -183,17 +183,27 @@ def cycles_of_walks(measured: Measurements, findings: Findings) -> None:
             findings.claims.append(Claim(section, text, fewer, f"{least} % at least", rests_on(WALKS, *_NAMES)))
 
 
-def _saved_by(measured: Measurements, figure: Callable[..., float]) -> dict[tuple[str, str], Interval]:
+def savings(
+    measured: Measurements, names: Sequence[str] = _NAMES, figure: Callable[..., float] = saved
+) -> dict[tuple[str, str], Interval]:
+    """What each design saves, by workload and column of Table 4."""
     return {
         (name, f"{kind} {design[0]}"): of_designs(figure, measured, name, kind, RADIX, design)
-        for name in _NAMES
+        for name in names
         for kind in KINDS
         for design in (PERFECT, HASHED)
     }
 
 
 def run_times(measured: Measurements, findings: Findings) -> None:
-    gains = _saved_by(measured, saved)
+    gains = savings(measured)
+    add_gains(findings, gains, _NAMES, CORE)
+    _locality(gains, findings)
+    add_table_4(findings, gains, "other run-time model")
+
+
+def add_gains(findings: Findings, gains: dict[tuple[str, str], Interval], workloads: Sequence[str], core: str) -> None:
+    """Figs 10 and 11: the series, and what the paper says of them. `core` is what verdicts on time rest on."""
     for number, design, title in (
         ("Fig 10", "perfect", "run time saved by perfect MMU caches"),
         ("Fig 11", "hashed", "run time saved by hashed tables"),
@@ -201,24 +211,31 @@ def run_times(measured: Measurements, findings: Findings) -> None:
         members = [f"{kind} {design}" for kind in KINDS]
         cells = {key: value for key, value in gains.items() if key[1] in members}
         findings.series.append(Series.within(number, title, "% of radix with MMU caches", cells))
-        more = [gains[name, members[1]].minus(gains[name, members[0]]) for name in _NAMES]
+        more = [gains[name, members[1]].minus(gains[name, members[0]]) for name in workloads]
         least = min(more, key=lambda one: one.low)
         text = f"{title}: more in a virtual machine than on bare metal"
         detail = f"the difference is {least} points at least"
         holds = all_hold(one.above(0) for one in more)
-        findings.claims.append(Claim(number, text, holds, detail, rests_on(CORE, *_NAMES)))
+        findings.claims.append(Claim(number, text, holds, detail, rests_on(core, *workloads), "order"))
         for suite, label in ((GUPS, "GUPS"), (GRAPHS, "Graph500")):
             names = [workload.name for workload in suite]
+            if not set(names) <= set(workloads):
+                continue
             for kind, member in zip(KINDS, members, strict=True):
                 row = [gains[name, member] for name in names]
                 text = f"{title}: more with more memory ({label}, {kind})"
                 rises = all_hold(larger.minus(smaller).above(0) for smaller, larger in itertools.pairwise(row))
                 detail = ", ".join(f"{one} %" for one in row)
-                findings.claims.append(Claim(number, text, rises, detail, rests_on(CORE, *names)))
-    _locality(gains, findings)
+                findings.claims.append(Claim(number, text, rises, detail, rests_on(core, *names), "order"))
+
+
+def add_table_4(findings: Findings, gains: dict[tuple[str, str], Interval], model: str) -> None:
+    """Table 4, row by row. `model` says what makes run time of the accesses."""
     columns = [f"{kind} {design}" for kind in KINDS for design in ("perfect", "hashed")]
     for name, printed in TABLE_4.items():
         for column, paper in zip(columns, printed, strict=True):
+            if (name, column) not in gains:
+                continue
             gain = gains[name, column]
             findings.comparisons.append(
                 Comparison(
@@ -228,8 +245,11 @@ def run_times(measured: Measurements, findings: Findings) -> None:
                     "%",
                     float(paper),
                     -gain.value,
-                    "other run-time model" + (", an analogue" if name.endswith("*") else ", a window"),
+                    model + (", an analogue" if name.endswith("*") else ", a window"),
                     interval=Interval(-gain.high, -gain.value, -gain.low),
+                    neutral=0.0,
+                    ranked=column,
+                    printed=(paper - 0.5, paper + 0.5),
                 )
             )
 
@@ -248,7 +268,7 @@ def _locality(gains: dict[tuple[str, str], Interval], findings: Findings) -> Non
         )
         detail = f"{least} points more at least"
         rests = rests_on(CORE, *(graph.name for graph in GRAPHS))
-        findings.claims.append(Claim("§5.2", text, all_hold(one.above(0) for one in more), detail, rests))
+        findings.claims.append(Claim("§5.2", text, all_hold(one.above(0) for one in more), detail, rests, "order"))
 
 
 def perfect_or_hashed(measured: Measurements, findings: Findings) -> None:
@@ -269,7 +289,7 @@ def perfect_or_hashed(measured: Measurements, findings: Findings) -> None:
         else:
             text = f"{name}, {kind}: perfect MMU caches save more than hashed tables"
         detail = f"{more} % more of the walk cycles"
-        findings.claims.append(Claim("Table 4", text, more.above(0), detail, rests))
+        findings.claims.append(Claim("Table 4", text, more.above(0), detail, rests, "order"))
     _shares(measured, findings)
 
 
@@ -292,6 +312,8 @@ def _shares(measured: Measurements, findings: Findings) -> None:
                     share.value,
                     f"{_where(share, low, high)} {low:.3g} to {high:.3g}, which the paper's whole per cent allow",
                     interval=share,
+                    neutral=1.0,
+                    printed=(low, high),
                 )
             )
     title = "cycles of walks saved by hashed tables ÷ saved by perfect MMU caches"

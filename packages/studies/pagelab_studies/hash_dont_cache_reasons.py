@@ -54,6 +54,7 @@ from pagelab_studies.study import (
 _REFERENCES = per_walk("walk.refs")
 # Section 5.3, on the average of Graph500 and GUPS.
 _PAPERS_REFERENCES = {"bare": 1.08, "virtual": 3.33}
+_WITHOUT_COLLISIONS = {"bare": 1.0, "virtual": 3.0}
 # As exact as the paper prints references.
 _PRINTED = 0.005
 
@@ -70,11 +71,11 @@ def look_ups(measured: Measurements, findings: Findings) -> None:
         detail = f"hashed tables save {paid} % more of the walk cycles; {free} if the look-up were free"
         if name == CACTUS.name:
             text = f"{group}: the MMU caches' look-up does not fully explain why hashed tables save more"
-            findings.claims.append(Claim("§5.3", text, free.above(0), detail, OF_CACTUS))
+            findings.claims.append(Claim("§5.3", text, free.above(0), detail, OF_CACTUS, "order"))
             continue
         text = f"{group}: hashed tables save more because of the MMU caches' look-up; with a free look-up they do not"
         explains = all_hold((paid.above(0), Interval(0, 0, 0).minus(free).above(0)))
-        findings.claims.append(Claim("§5.3", text, explains, detail, rests_on(LOOK_UP, name)))
+        findings.claims.append(Claim("§5.3", text, explains, detail, rests_on(LOOK_UP, name), "order"))
     title = "cycles of walks that hashed tables save beyond perfect MMU caches, by the cost of a look-up"
     findings.series.append(Series.within("§5.3", title, "points", cells))
 
@@ -101,7 +102,7 @@ def loads(measured: Measurements, findings: Findings) -> None:
         text = f"{SWEPT.name}, {kind}: a lower load of the tables closes the gap to perfect MMU caches"
         detail = "perfect ones save " + ", ".join(f"{gaps[load, kind]} (load {load})" for load in halvings)
         falls = all_hold(one.above(0) for one in lower)
-        findings.claims.append(Claim("§5.3", text, falls, f"{detail} % more of the walk cycles", LOOK_UP))
+        findings.claims.append(Claim("§5.3", text, falls, f"{detail} % more of the walk cycles", LOOK_UP, "order"))
 
 
 def _saved_by_load(radix: Stats, full: Stats, emptier: Stats) -> float:
@@ -152,16 +153,16 @@ def conflicts(measured: Measurements, findings: Findings) -> None:
     radix, perfect, hashed = (misses[usual, system] for system in BARE)
     fewer = all_hold(one.minus(hashed).above(0) for one in (radix, perfect))
     detail = f"misses of walks in 100 accesses: radix {radix}, perfect {perfect}, hashed {hashed}"
-    findings.claims.append(Claim("§5.3", text, fewer, detail, OF_CACTUS))
+    findings.claims.append(Claim("§5.3", text, fewer, detail, OF_CACTUS, "order"))
     text = "cactusADM: with a fully associative L1 data cache at least 90 % of the L1 misses of radix walks disappear"
     left = of_designs(_left, measured, CACTUS.name, "bare", under(usual)[0], under(cache)[0])
     detail = f"{left} % of them remain with 64 ways"
-    findings.claims.append(Claim("§5.3", text, left.within(-1, 10), detail, OF_CACTUS))
+    findings.claims.append(Claim("§5.3", text, left.within(-1, 10), detail, OF_CACTUS, "size"))
     text = "cactusADM: with it, the saving of hashed tables beyond perfect MMU caches falls to less than half"
     beyond = [gains[group, "hashed"].minus(gains[group, "perfect"]) for group in (usual, cache)]
     twice = Interval(*(2 * value for value in (beyond[1].low, beyond[1].value, beyond[1].high)))
     detail = f"{beyond[0]} points of run time with 8 ways, {beyond[1]} with 64"
-    findings.claims.append(Claim("§5.3", text, beyond[0].minus(twice).above(0), detail, OF_CACTUS))
+    findings.claims.append(Claim("§5.3", text, beyond[0].minus(twice).above(0), detail, OF_CACTUS, "size"))
     findings.notes.append(
         f"{CACTUS.name} with a fully associative L1 TLB, which the paper does not try: hashed tables save "
         f"{gains[tlb, 'hashed']} %, since the pages that conflict in 4 ways then fit, and few walks remain."
@@ -187,7 +188,16 @@ def references(measured: Measurements, findings: Findings) -> None:
             reason = _why(item, kind, cells)
             findings.comparisons.append(
                 Comparison(
-                    "§5.3", item, quantity, "", paper, references_per_walk.value, reason, interval=references_per_walk
+                    "§5.3",
+                    item,
+                    quantity,
+                    "",
+                    paper,
+                    references_per_walk.value,
+                    reason,
+                    references_per_walk,
+                    neutral=_WITHOUT_COLLISIONS[kind],
+                    printed=(paper - _PRINTED, paper + _PRINTED),
                 )
             )
     sizes = [cells[workload.name, "bare"] for workload in GUPS]
@@ -197,12 +207,12 @@ def references(measured: Measurements, findings: Findings) -> None:
         "precision of the printed figure)"
     )
     detail = ", ".join(f"{one.value:.4f} ({one.low:.4f} to {one.high:.4f})" for one in sizes)
-    findings.claims.append(Claim("§5.3", text, same, detail, COUNTED))
+    findings.claims.append(Claim("§5.3", text, same, detail, COUNTED, "size"))
     for system, limit in (("perfect", 1.0), ("nested perfect", 3.0)):
         worst = max(measured[workload.name, system].per_walk("walk.refs") for workload in SUITE)
         text = f"perfect MMU caches leave {limit:g} reference{'s' if limit > 1 else ''} of a walk ({system})"
         exactly = abs(worst - limit) < 1e-9
-        findings.claims.append(Claim("§5.2", text, exactly, f"{worst:.6g} at most", COUNTED))
+        findings.claims.append(Claim("§5.2", text, exactly, f"{worst:.6g} at most", COUNTED, "size"))
     for title, unit, statistic in (
         ("references of a walk", "references", "walk.refs"),
         ("cycles of a walk", "cycles", "walk.cycles"),

@@ -161,7 +161,7 @@ def _controls(measured: Measurements, findings: Findings) -> None:
     least, most = min(one.low for one in cells.values()), max(one.high for one in cells.values())
     unchanged = all_hold(one.within(-1, 1) for one in cells.values())
     text = "programs that hardly miss the TLBs gain or lose less than 1 % by perfect MMU caches or hashed tables"
-    findings.claims.append(Claim("§5.2", text, unchanged, f"{least:.2f} to {most:.2f} %", _CONTROLLED))
+    findings.claims.append(Claim("§5.2", text, unchanged, f"{least:.2f} to {most:.2f} %", _CONTROLLED, "size"))
 
 
 def _difference(
@@ -191,7 +191,7 @@ def _optimisations(measured: Measurements, findings: Findings) -> None:
             detail = ", ".join(f"{design} {cells[workload.name, design].value:.3g}" for design in DESIGNS)
             text = f"each optimisation lowers the {title} ({workload.name})"
             based = rests_on("the window of one analogue, one hash function", workload.name)
-            findings.claims.append(Claim("Fig 6", text, all_hold(falls), detail, based))
+            findings.claims.append(Claim("Fig 6", text, all_hold(falls), detail, based, "order"))
 
 
 def _linear_model(measured: Measurements, findings: Findings) -> None:
@@ -216,7 +216,7 @@ def _linear_model(measured: Measurements, findings: Findings) -> None:
         interval = Interval.from_values(of_core)
         detail = f"{interval.low:.1f} to {interval.high:.1f} points of run time"
         text = f"the linear model is within 1 point of the simulated saving ({core} core)"
-        findings.claims.append(Claim("§5.1", text, interval.within(-1, 1), detail, _LINEAR))
+        findings.claims.append(Claim("§5.1", text, interval.within(-1, 1), detail, _LINEAR, "size"))
 
 
 def _kernel_misses(measured: Measurements, findings: Findings) -> None:
@@ -232,7 +232,7 @@ def _kernel_misses(measured: Measurements, findings: Findings) -> None:
     detail = f"{max(cells.values()):.2f} % at most"
     text = "TLB misses of the kernel are negligible: below 1 % of the cycles of walks"
     rests = "the simulated kernel's accesses, through a direct map with large pages; two analogues"
-    findings.claims.append(Claim("§5.1", text, max(cells.values()) < 1, detail, rests))
+    findings.claims.append(Claim("§5.1", text, max(cells.values()) < 1, detail, rests, "size"))
 
 
 def _deleted(measured: Measurements, findings: Findings) -> None:

@@ -246,7 +246,17 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
         quantity = "kernel's mean by its own"
         findings.comparisons.append(
             Comparison(
-                "§5.2", form, quantity, "times", paper_s_gain, gain.value, reason, gain, "proposed, not measured"
+                "§5.2",
+                form,
+                quantity,
+                "times",
+                paper_s_gain,
+                gain.value,
+                reason,
+                gain,
+                "proposed, not measured",
+                neutral=1.0,
+                ranked="means",
             )
         )
     _percentiles(runs, findings)
@@ -263,7 +273,7 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
     _size_of_gain(gains["call"], findings)
     share = 100 * miss / kernel["0"]
     text = "the penalty of a miss is negligible: below 1 % of a fault"
-    findings.claims.append(Claim("§5.2.1", text, share < 1, f"{share:.2f} %", f"{_LATENCIES}; {_STAGES}"))
+    findings.claims.append(Claim("§5.2.1", text, share < 1, f"{share:.2f} %", f"{_LATENCIES}; {_STAGES}", "size"))
 
 
 def _size_of_gain(by_call: Interval, findings: Findings) -> None:
@@ -272,7 +282,7 @@ def _size_of_gain(by_call: Interval, findings: Findings) -> None:
     paper = 100 * (BY_CALL - 1)
     text = f"a call ahead of the store is {paper:.0f} % faster than the kernel, within a factor of {FACTOR}"
     holds = gain.within(paper / FACTOR, paper * FACTOR)
-    findings.claims.append(Claim("§5.2.2", text, holds, f"{gain} %", f"{_LATENCIES}; {_STAGES}"))
+    findings.claims.append(Claim("§5.2.2", text, holds, f"{gain} %", f"{_LATENCIES}; {_STAGES}", "size"))
 
 
 PERCENTILES = {"p50": "50 %", "p90": "90 %", "p95": "95 %", "p99": "99 %", "p999": "99.9 %", "max": "all"}
@@ -316,7 +326,19 @@ def _percentiles(runs: Mapping[str, Mapping[str, Measurement]], findings: Findin
         quantity = "kernel's 95th percentile by its own"
         item = "hardware" if form == "engine" else form
         findings.comparisons.append(
-            Comparison("§5.2", item, quantity, "times", paper, ours.value, reason, ours, "proposed, not measured")
+            Comparison(
+                "§5.2",
+                item,
+                quantity,
+                "times",
+                paper,
+                ours.value,
+                reason,
+                ours,
+                "proposed, not measured",
+                neutral=1.0,
+                ranked="tails",
+            )
         )
         detail = f"{ours.value:.1f} times ({ours.low:.1f} to {ours.high:.1f})"
         text = f"the {item} form shortens the tail (95th percentile) of faults"
@@ -353,6 +375,7 @@ def _section_threads(measured: Measurements, findings: Findings) -> None:
             min(less) > 0,
             f"six threads: {min(less):.1f} points less at least",
             f"{_STAGES}: costs of refilling are lower than the paper's; the background thread has a CPU of its own",
+            "order",
         )
     )
 
@@ -373,7 +396,7 @@ def _section_fairness(measured: Measurements, findings: Findings) -> None:
     apart = Interval.from_values(own, sum(own) / len(own))
     text = f"tables filled in turn: cores that fault equally often hit equally often, within {ALIKE:g} points"
     detail = f"{len(own)} runs of 2 to {WITH_OWN_CPU} threads; {apart} points between the lowest and the highest core"
-    findings.claims.append(Claim("§4.5", text, apart.within(0, ALIKE), detail, _TURNS))
+    findings.claims.append(Claim("§4.5", text, apart.within(0, ALIKE), detail, _TURNS, "size"))
     findings.notes.append(
         "With 7 and 8 threads the background thread shares a CPU with a program. That program runs slower, so it "
         f"faults less often and hits up to {max(shared):.0f} points more often than the others (§4.5). Who fills the "
@@ -402,7 +425,9 @@ def _section_throughput(measured: Measurements, findings: Findings) -> None:
         per_page = _engine(one, cycles) / _engine(one, pages)
         ours = GHZ * 1e6 / per_page
         reason = f"{per_page:.0f} cycles per page, of {_STAGES}"
-        findings.comparisons.append(Comparison("Table 4", quantity, "throughput", "K pages/s", paper, ours, reason))
+        findings.comparisons.append(
+            Comparison("Table 4", quantity, "throughput", "K pages/s", paper, ours, reason, ranked="throughputs")
+        )
 
 
 def process(program: Program, burst: int, latency_ns: int) -> str:

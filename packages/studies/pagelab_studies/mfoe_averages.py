@@ -38,17 +38,26 @@ def add_programs(findings: Findings, ways: Mapping[str, Mapping[str, float]]) ->
 def _add(findings: Findings, method: str, speed_up: Interval, remark: str) -> None:
     findings.comparisons.append(
         Comparison(
-            "Table 5", "geometric mean", f"speed-up, {method}", "times", MEAN_SPEED_UP, speed_up.value, remark, speed_up
+            "Table 5",
+            "geometric mean",
+            f"speed-up, {method}",
+            "times",
+            MEAN_SPEED_UP,
+            speed_up.value,
+            remark,
+            speed_up,
+            neutral=1.0,
         )
     )
     gain = Interval(*(100 * (factor - 1) for factor in (speed_up.low, speed_up.value, speed_up.high)))
     paper = 100 * (MEAN_SPEED_UP - 1)
     detail = f"{gain} %"
-    for text, holds in (
-        (f"programs are faster on average ({method})", gain.above(0)),
+    for text, holds, aspect in (
+        (f"programs are faster on average ({method})", gain.above(0), "sign"),
         (
             f"programs are {paper:.1f} % faster on average, within a factor of {FACTOR} ({method})",
             gain.within(paper / FACTOR, paper * FACTOR),
+            "size",
         ),
     ):
-        findings.claims.append(Claim("Table 5", text, holds, detail, remark))
+        findings.claims.append(Claim("Table 5", text, holds, detail, remark, aspect))

@@ -59,6 +59,7 @@ def add(findings: Findings, samples: Samples, faults: str, rests_on: str) -> Non
             gains.value,
             "the paper says 21 %",
             interval=gains,
+            neutral=0.0,
         )
     )
 
@@ -97,7 +98,7 @@ def _claims(samples: Samples, faults: str, rests_on: str) -> list[Claim]:
             ends = [quantity(row[-1]) - quantity(row[0]) for row in rows]
             detail = f"{len(rows)} rows; from end to end {min(ends):.1f} to {max(ends):.1f} points"
             holds = all(_rises([quantity(sample) for sample in row], row[0].hit_rate) for row in rows)
-            claims.append(Claim(figure, f"{what} {text} ({faults})", holds, detail, rests_on))
+            claims.append(Claim(figure, f"{what} {text} ({faults})", holds, detail, rests_on, "order"))
     longest = [sample.gain for (_, _, period), known in samples.items() if period == PERIODS_US[-1] for sample in known]
     detail = f"{len(longest)} estimates, gains of {min(longest):.2f} to {max(longest):.2f} %"
     text = f"no loss even at 32 ms ({faults})"
@@ -116,7 +117,7 @@ def add_faas(findings: Findings, samples: Samples, faults: str, rests_on: str) -
         if name != "FaaS"
     )
     text = f"from 512 to 1024 frames at 2 ms, FaaS gains more hits than the three others ({faults})"
-    findings.claims.append(Claim("§5.3", text, ahead, detail, rests_on))
+    findings.claims.append(Claim("§5.3", text, ahead, detail, rests_on, "order"))
 
 
 def _rises(values: Sequence[float], hit_rate: float) -> bool:

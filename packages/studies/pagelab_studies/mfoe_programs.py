@@ -271,7 +271,19 @@ def _compare(
 ) -> None:
     value, band = (ours.value, ours) if isinstance(ours, Interval) else (ours, None)
     findings.comparisons.append(
-        Comparison("Table 5", row, quantity, unit, paper, value, reason, interval=band, without="not in the paper")
+        Comparison(
+            "Table 5",
+            row,
+            quantity,
+            unit,
+            paper,
+            value,
+            reason,
+            band,
+            "not in the paper",
+            neutral=1.0 if unit == "times" else None,
+            ranked=quantity,
+        )
     )
 
 

@@ -189,11 +189,13 @@ def _sizes(measured: Measurements, findings: Findings) -> None:
     more = spread(a - b for a, b in zip(gains[SIZES[-1]], gains[PAPER], strict=True))
     labels = [_label(VIRTUAL, pages) for pages in (PAPER // 2, PAPER, SIZES[-1])]
     text = "groups of 8 pages, a line of PTEs, save more time than groups of 4"
-    findings.claims.append(Claim("§4", text, _judged(measured, fewer.above(0), *labels), f"{fewer} points", _TIME))
+    findings.claims.append(
+        Claim("§4", text, _judged(measured, fewer.above(0), *labels), f"{fewer} points", _TIME, "order")
+    )
     text = "groups of 64 pages save less than 1 point more than groups of 8"
     verdict = _judged(measured, more.minus(Interval(1, 1, 1)).above(0), *labels)
     holds = None if verdict is None else not verdict
-    findings.claims.append(Claim("§4", text, holds, f"{more} points", _TIME))
+    findings.claims.append(Claim("§4", text, holds, f"{more} points", _TIME, "size"))
 
 
 def _places(measured: Measurements, findings: Findings) -> None:
@@ -206,10 +208,10 @@ def _places(measured: Measurements, findings: Findings) -> None:
     apart = spread(a - b for a, b in zip(gains[VIRTUAL], gains[NATIVE], strict=True))
     detail = f"{virtual} % in a virtual machine, {native} % on bare metal; {apart} points apart"
     text = "scattered frames cost time under virtualisation, and less on bare metal"
-    findings.claims.append(Claim("§3", text, _judged(measured, apart.above(0), *labels), detail, _TIME))
+    findings.claims.append(Claim("§3", text, _judged(measured, apart.above(0), *labels), detail, _TIME, "order"))
     text = "on bare metal reservations change the time by less than 1 %"
     verdict = _judged(measured, native.within(-1, 1), *labels)
-    findings.claims.append(Claim("§3", text, verdict, f"{native} %", _TIME))
+    findings.claims.append(Claim("§3", text, verdict, f"{native} %", _TIME, "size"))
     for place, number in ((TWO, "two"), (FOUR, "four")):
         gain = spread(gains[place])
         text = f"programs gain in one of {number} virtual machines on a host as well"
@@ -258,7 +260,7 @@ def _levels(measured: Measurements, findings: Findings) -> None:
         )
         detail = f"{leaf} references of the leaf per walk, {more} more than of the upper levels together"
         text = f"the leaf level has most of the misses in the {layer}'s table"
-        findings.claims.append(Claim("§3", text, decided(spread(others).above(0), every), detail, _TIME))
+        findings.claims.append(Claim("§3", text, decided(spread(others).above(0), every), detail, _TIME, "order"))
 
 
 REPRODUCTION = Reproduction(

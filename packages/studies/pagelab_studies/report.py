@@ -8,10 +8,13 @@ from typing import Any
 
 import pagelab
 from pagelab.output import write_atomically
+from pagelab_studies import verdicts
 from pagelab_studies.interval import Interval
-from pagelab_studies.study import Findings, FrameMap, Measurement, Measurements, Reproduction, Series
+from pagelab_studies.study import Comparison, Findings, FrameMap, Measurement, Measurements, Reproduction, Series
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
+WORDS = {True: "yes", False: "**no**", None: "open"}
+"""The same of a figure, in a column for each aspect."""
 # Pages that a map of frames shows.
 MAPPED_PAGES = 512
 
@@ -27,7 +30,7 @@ def write(
     """Writes the files and returns their paths. Pictures need matplotlib (`pip install pagelab[pictures]`)."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {
-        folder / "REPORT.md": _markdown(reproduction, scale, findings),
+        folder / "REPORT.md": markdown(reproduction, scale, findings),
         folder / "results.json": _json(reproduction, scale, measured, findings),
     }
     for path, text in files.items():
@@ -38,6 +41,11 @@ def write(
 def _json(reproduction: Reproduction, scale: float, measured: Measurements, findings: Findings) -> str:
     """The findings, and for each run its description and the statistics that figures were computed from."""
     runs = [_of_run(measurement, read) for measurement, read in measured.with_read()]
+    return document(reproduction, scale, findings, runs)
+
+
+def document(reproduction: Reproduction, scale: float, findings: Findings, runs: Sequence[Mapping[str, Any]]) -> str:
+    """`results.json`, of findings and what is kept of runs."""
     return in_lines({**_found(reproduction, scale, findings), "runs": runs})
 
 
@@ -77,7 +85,10 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
         "version": pagelab.__version__,
         "machine": reproduction.machine,
         "scale": scale,
-        "comparisons": [{**vars(row), "interval": _bounds(row.interval)} for row in findings.comparisons],
+        "comparisons": [
+            {**vars(row), "interval": _bounds(row.interval), "limits": verdicts.limits(row), "verdicts": judged}
+            for row, judged in zip(findings.comparisons, verdicts.judge(findings.comparisons), strict=True)
+        ],
         "claims": [vars(claim) for claim in findings.claims],
         "series": [
             {
@@ -99,9 +110,9 @@ def _bounds(interval: Interval | None) -> dict[str, float] | None:
     return asdict(interval) if interval is not None and interval.is_known else None
 
 
-def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
+def markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
+    """`REPORT.md`."""
     claims = findings.claims
-    holding, broken = (sum(claim.holds is verdict for claim in claims) for verdict in (True, False))
     lines = [
         f"# {reproduction.title}",
         "",
@@ -111,33 +122,50 @@ def _markdown(reproduction: Reproduction, scale: float, findings: Findings) -> s
         *findings.incomplete,
     ]
     if claims:
+        holding, broken = (sum(claim.holds is verdict for claim in claims) for verdict in (True, False))
         lines += [
             f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
             f"{len(claims) - holding - broken} are not decided.**",
             "",
-            "| figure | the paper says | here | measured | what the verdict depends on |",
-            "|---|---|---|---|---|",
+            "| figure | the paper says | about | here | measured | what the verdict depends on |",
+            "|---|---|---|---|---|---|",
         ]
     else:
         lines.append("No statement of the paper is judged.")
-    lines += [f"| {c.figure} | {c.text} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |" for c in claims]
+    lines += [
+        f"| {c.figure} | {c.text} | {c.aspect} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |" for c in claims
+    ]
     lines += [
         "",
         "## Figures side by side",
         "",
-        "Brackets give the range in which a figure lies by all that is known about it.",
+        "Brackets give the range in which a figure lies by all that is known about it. The verdicts are about the sign "
+        f"of an effect, its order among the paper's figures, and its size: within {verdicts.TOLERANCE:.0%} of the "
+        "paper's effect, or in the range that the paper gives or rounds to. *Open* means that the bracket crosses a "
+        "limit.",
         "",
-        "| figure | item | quantity | paper | here | remark |",
-        "|---|---|---|---:|---:|---|",
+        "| figure | item | quantity | paper | here | sign | order | size | limits of the size | remark |",
+        "|---|---|---|---:|---:|---|---|---|---|---|",
+        *map(_row, findings.comparisons, verdicts.judge(findings.comparisons)),
     ]
-    for row in findings.comparisons:
-        paper = row.without if row.paper is None else f"{row.paper:g} {row.unit}"
-        ours = f"{_number(row.ours, row.interval)} {row.unit}"
-        lines.append(f"| {row.figure} | {row.item} | {row.quantity} | {paper} | {ours} | {row.reason} |")
     for series in findings.series:
         lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
     lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes), ""]
     return "\n".join(lines)
+
+
+def _row(row: Comparison, judged: verdicts.Verdicts) -> str:
+    paper = row.without if row.paper is None else f"{row.paper:g} {row.unit}"
+    ours = f"{number(row.ours, row.interval)} {row.unit}"
+    allowed = verdicts.limits(row)
+    limits = f"{allowed[0]:.4g} to {allowed[1]:.4g}" if allowed else ""
+    cells = (row.figure, row.item, row.quantity, paper, ours, *words(judged), limits, row.reason)
+    return f"| {' | '.join(cells)} |"
+
+
+def words(judged: verdicts.Verdicts) -> list[str]:
+    """A word for each aspect; empty where there is nothing to judge."""
+    return [WORDS[judged[aspect]] if aspect in judged else "" for aspect in verdicts.ASPECTS]
 
 
 def _grid(series: Series) -> Iterable[str]:
@@ -145,7 +173,7 @@ def _grid(series: Series) -> Iterable[str]:
     yield "|---|" + "---:|" * len(series.members)
     for group in series.groups:
         cells = (
-            _number(series.values[group, member], series.intervals.get((group, member)))
+            number(series.values[group, member], series.intervals.get((group, member)))
             if (group, member) in series.values
             else ""
             for member in series.members
@@ -153,7 +181,8 @@ def _grid(series: Series) -> Iterable[str]:
         yield f"| {group} | " + " | ".join(cells) + " |"
 
 
-def _number(value: float, interval: Interval | None) -> str:
+def number(value: float, interval: Interval | None) -> str:
+    """A figure with its interval."""
     if interval is None:
         return f"{value:.3g}"
     where = f"{interval.low:.3g} to {interval.high:.3g}" if interval.is_known else "window too small"

@@ -290,8 +290,11 @@ def evaluate(measured: Measurements) -> Findings:
     return findings
 
 
-def _compare(figure: str, item: str, paper: float | None, ours: Interval, reason: str = "") -> Comparison:
-    return Comparison(figure, item, "walk time saved", "%", paper, ours.value, reason, interval=ours)
+def _compare(
+    figure: str, item: str, paper: float | None, ours: Interval, reason: str = "", ranked: str = ""
+) -> Comparison:
+    quantity = "walk time saved"
+    return Comparison(figure, item, quantity, "%", paper, ours.value, reason, ours, neutral=0.0, ranked=ranked)
 
 
 def _within(
@@ -308,7 +311,9 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
     one, correct = (_by_one(measured, kernel) for kernel in ("as published", "whole prefixes"))
     for name, paper in (("sequential", 20.0), ("semi-random", 19.0), ("random", 15.0)):
         reason = "20 less about one point" if name == "semi-random" else ""
-        findings.comparisons.append(_compare("§5.1", f"{name}, 1 thread", paper, one[name].interval, reason))
+        findings.comparisons.append(
+            _compare("§5.1", f"{name}, 1 thread", paper, one[name].interval, reason, "one thread")
+        )
     for form, saved in (("as published", one), ("whole prefixes", correct)):
         detail = ", ".join(f"{name} {saving.interval} %" for name, saving in saved.items())
         gains = all_hold(saving.interval.above(0) for saving in saved.values())
@@ -317,7 +322,9 @@ def _patterns(measured: Measurements, findings: Findings) -> None:
     detail = ", ".join(f"{name} {saving.interval.value:.1f} %" for name, saving in one.items())
     detail += f"; differences at the same costs {orders[0]} and {orders[1]} points"
     order = all_hold(difference.above(0) for difference in orders)
-    findings.claims.append(Claim("§5.1", "sequential accesses gain most, random ones least", order, detail, _COSTS))
+    findings.claims.append(
+        Claim("§5.1", "sequential accesses gain most, random ones least", order, detail, _COSTS, "order")
+    )
     for timer, text in ((0.0, "net"), (TIMER, f"with a timer of {TIMER:.0f} cycles in the interval")):
         cells = {
             (name, kernel): _saved(measured, name, kernel, "1 threads", timer) for name in PATTERNS for kernel in CACHES
@@ -355,7 +362,8 @@ def _threads(measured: Measurements, findings: Findings) -> None:
             false = _false(measured[name, "as published", f"8 threads{regions}"])
             reason = "a cache for each thread's region" if regions else "one cache for all threads' regions"
             reason += f"; {false:.0f} % of pmd hits false, followed by full walks" if false else ""
-            findings.comparisons.append(_compare("§5.2", f"{name}, 8 threads{regions}", paper, ours, reason))
+            item = f"{name}, 8 threads{regions}"
+            findings.comparisons.append(_compare("§5.2", item, paper, ours, reason, f"8 threads{regions}"))
     for regions, text in (("", "regions in one mapping"), (" apart", "regions in separate mappings")):
         for form in ARRAYS:
             labels = _by_threads(regions)
@@ -371,7 +379,9 @@ def _threads(measured: Measurements, findings: Findings) -> None:
                 shares = ", ".join(f"{name} {_false(measured[name, form, labels[-1]]):.0f}" for name in PATTERNS)
                 detail += f"; per cent of pmd hits that are false: {shares}"
                 rising, rests_on = None, _FALSE
-            findings.claims.append(Claim("§5.2", f"more threads gain more, {text} ({form})", rising, detail, rests_on))
+            findings.claims.append(
+                Claim("§5.2", f"more threads gain more, {text} ({form})", rising, detail, rests_on, "order")
+            )
     shares_by = {
         (label, name): _false(measured[name, "as published", label]) for label in _by_threads("") for name in PATTERNS
     }
@@ -434,14 +444,14 @@ def _shares(measured: Measurements, findings: Findings) -> None:
         if figure == "Fig 2":
             rising = all(most[name] > one[name] for name in PATTERNS)
             text = "the share of faults rises with the pages per fault"
-            findings.claims.append(Claim(figure, text, rising, detail, _STAGES))
+            findings.claims.append(Claim(figure, text, rising, detail, _STAGES, "order"))
         else:
             apart = most["sequential"] > one["sequential"] and most["random"] < one["random"]
             text = "the share of walks rises with the pages per fault in sequence and falls at random"
-            findings.claims.append(Claim(figure, text, apart, detail, _STAGES))
+            findings.claims.append(Claim(figure, text, apart, detail, _STAGES, "order"))
             larger = min(one["random"], one["semi-random"]) > one["sequential"]
             text = "walks have a larger share at random and half at random than in sequence"
-            findings.claims.append(Claim(figure, text, larger, detail, _STAGES))
+            findings.claims.append(Claim(figure, text, larger, detail, _STAGES, "order"))
 
 
 def _matrices(measured: Measurements, findings: Findings) -> None:
@@ -470,7 +480,8 @@ def _matrices(measured: Measurements, findings: Findings) -> None:
         for text, cells, walks_for in (("all faults", everything, _all_walks), ("product", of_product, _product)):
             count = f"{walks_for(measured, 'no cache', n).count:.0f} faults"
             item = f"matmul {n}², {text}"
-            findings.comparisons.append(_compare("§5.3", item, paper, cells[n, "as published"].interval, count))
+            ours = cells[n, "as published"].interval
+            findings.comparisons.append(_compare("§5.3", item, paper, ours, count, f"matmul, {text}"))
     mean = Saving.mean_of(everything[n, "as published"] for n in sizes).interval
     findings.comparisons.append(_compare("§5.3", "matmul, mean of our sizes", 34.0, mean, "all faults"))
     most = _saved(measured, "sequential", "as published", "1 threads")
@@ -479,12 +490,12 @@ def _matrices(measured: Measurements, findings: Findings) -> None:
         difference = more.minus(most)
         detail = f"{more.interval.value:.1f} % and {most.interval.value:.1f} %; at the same costs {difference} points"
         title = f"matmul gains more than sequential accesses, {text}"
-        findings.claims.append(Claim("§5.3", title, difference.above(0), detail, _COSTS))
+        findings.claims.append(Claim("§5.3", title, difference.above(0), detail, _COSTS, "order"))
         growth = cells[sizes[-1], "as published"].minus(cells[sizes[0], "as published"])
         detail = ", ".join(f"{n}² {cells[n, 'as published'].interval.value:.1f} %" for n in sizes)
         detail += f"; from the smallest to the largest {growth} points"
         title = f"the benefits increase with the working set, {text}"
-        findings.claims.append(Claim("§5.3", title, growth.above(0), detail, _SIZES))
+        findings.claims.append(Claim("§5.3", title, growth.above(0), detail, _SIZES, "order"))
 
 
 def _matrix_shares(measured: Measurements, findings: Findings, sizes: tuple[str, ...]) -> None:
@@ -506,7 +517,7 @@ def _matrix_shares(measured: Measurements, findings: Findings, sizes: tuple[str,
         "without the timers' own time. Of a fault of 2,360 cycles, 8 to 10 % are 190 to 240 cycles per walk"
     )
     text = "walks of matmul are 8 to 10 % of the time of faults"
-    findings.claims.append(Claim("Fig 4", text, None, detail, _STAGES))
+    findings.claims.append(Claim("Fig 4", text, None, detail, _STAGES, "size"))
 
 
 def _all_tests(measured: Measurements, findings: Findings) -> None:
@@ -536,7 +547,7 @@ def _regions(measured: Measurements, findings: Findings) -> None:
     findings.series.append(Series("beyond", title, "% of them", labels, ("false",), cells))
     detail = ", ".join(f"{label} {value:.0f} %" for (label, _), value in cells.items())
     text = "a hit at all levels above avoids false positives"
-    findings.claims.append(Claim("§4.1", text, not any(cells.values()), detail, _COUNTED))
+    findings.claims.append(Claim("§4.1", text, not any(cells.values()), detail, _COUNTED, "size"))
     saved = {(label, kernel): _saved(measured, "random", kernel, label) for label in labels for kernel in CACHES}
     title = "walk time saved on bare metal, random pages of larger regions"
     findings.series.append(_within("beyond", title, saved, labels, CACHES))
@@ -564,7 +575,7 @@ def _larger(findings: Findings, figure: str, where: str, small: Saving, large: S
     detail += f"; at the same costs {less} points less"
     text = f"random accesses gain less in 512 GiB than in 1 GiB ({where})"
     rests_on = f"{_COSTS}; {_FALSE}" if more else _COSTS
-    findings.claims.append(Claim(figure, text, less.above(0), detail + more, rests_on))
+    findings.claims.append(Claim(figure, text, less.above(0), detail + more, rests_on, "order"))
 
 
 REPRODUCTION = Reproduction(

@@ -157,7 +157,9 @@ def _index_of_pmds(measured: Measurements, findings: Findings) -> None:
     detail = f"random: {few} % with 16 and {many} % with 512 entries; by its own index {own_few} and {own_many} %"
     text = "indexed by the pud's offset, the pmd cache is one entry for each pud: more entries give no more hits"
     alike = many.minus(few).within(-0.1, 0.1)
-    findings.claims.append(Claim("§4.2", text, all_hold((alike, own_many.minus(own_few).above(0))), detail, _COUNTED))
+    findings.claims.append(
+        Claim("§4.2", text, all_hold((alike, own_many.minus(own_few).above(0))), detail, _COUNTED, "order")
+    )
 
 
 def _index_of_pgds(measured: Measurements, findings: Findings) -> None:
@@ -172,7 +174,7 @@ def _index_of_pgds(measured: Measurements, findings: Findings) -> None:
         "its own index. All slots have the tag of the same pgd, so only the first use of a slot misses"
     )
     text = "indexed by the pud's offset, the caches of pgd and p4d are useless: over half of the look-ups miss them"
-    findings.claims.append(Claim("§4.2", text, missed[BY_PUD].above(50), detail, _COUNTED))
+    findings.claims.append(Claim("§4.2", text, missed[BY_PUD].above(50), detail, _COUNTED, "size"))
 
 
 def _five_levels(measured: Measurements, findings: Findings) -> None:
@@ -188,7 +190,9 @@ def _five_levels(measured: Measurements, findings: Findings) -> None:
     findings.series.append(Series.within("abstract", "walk time saved with five and four levels", "%", cells))
     detail = ", ".join(f"{name} {points} points" for name, points in more)
     text = "with five levels of tables a cache saves a larger share of a walk (whole prefixes)"
-    findings.claims.append(Claim("abstract", text, all_hold(points.above(0) for _, points in more), detail, _COSTS))
+    findings.claims.append(
+        Claim("abstract", text, all_hold(points.above(0) for _, points in more), detail, _COSTS, "order")
+    )
 
 
 def _counters(_: Measurements, findings: Findings) -> None:

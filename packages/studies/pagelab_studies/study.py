@@ -211,6 +211,13 @@ class Comparison:
     interval: Interval | None = None
     """The interval of ours, if known."""
     without: str = "not printed in the paper"
+    neutral: float | None = None
+    """The figure without any effect, from which the sign and the size of an effect are counted; none if the quantity
+    has no sign, such as a rate."""
+    ranked: str = ""
+    """Names the figures of the paper that this one has an order with; empty if none."""
+    printed: tuple[float, float] | None = None
+    """The range that the paper gives, or that its rounding allows."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +232,8 @@ class Claim:
     """What was measured."""
     rests_on: str
     """The assumptions that could make the verdict wrong."""
+    aspect: str = "sign"
+    """What it is about: the `sign` of an effect, the `order` of figures, or a `size`."""
 
 
 @dataclass(frozen=True)

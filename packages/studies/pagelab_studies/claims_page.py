@@ -1,0 +1,194 @@
+"""The page of all statements and figures of the papers, with their verdicts, and the counts of those."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagelab_studies import REPRODUCTIONS, reasons, shipped, verdicts
+from pagelab_studies.report import VERDICTS, number, words
+from pagelab_studies.study import Claim, Comparison, Reproduction
+from pagelab_studies.window_core import SUFFIX
+
+
+@dataclass(frozen=True)
+class Filed:
+    """A study and its results on file."""
+
+    reproduction: Reproduction
+    document: shipped.Document
+    rows: list[Comparison]
+    claims: list[Claim]
+
+
+def read(results: Path) -> dict[str, Filed]:
+    """All studies that have results in a folder, by name."""
+    filed = {}
+    for name, reproduction in REPRODUCTIONS.items():
+        if (results / name / "results.json").exists():
+            document = shipped.read(results / name)
+            filed[name] = Filed(reproduction, document, shipped.rows(document), shipped.claims(document))
+    return filed
+
+
+def page(studies: Mapping[str, Filed]) -> str:
+    """`docs/claims.md`."""
+    return "\n".join(_lines(studies)) + "\n"
+
+
+def _lines(studies: Mapping[str, Filed]) -> Iterator[str]:
+    yield from (
+        "# What holds",
+        "",
+        "This page lists the statements and printed figures of papers that were measured again, each with its verdicts",
+        "and the evidence. *Bare* means on bare metal, *virtual* in a virtual machine, and names with * are workloads",
+        "that stand for SPEC programs. `make reproductions` writes this page. [Reproductions](reproductions.md)",
+        "explains the method. The [glossary](glossary.md) explains the terms.",
+        "",
+        "There are three verdicts. A statement has the one that it is about, a printed figure up to three:",
+        "",
+        "- **sign**: the effect has the paper's direction, such as faster or fewer;",
+        "- **order**: figures rank as in the paper: designs, sizes, programs. Each pair that the paper prints apart",
+        "  counts;",
+        f"- **size**: the effect is within {verdicts.TOLERANCE:.0%} of the paper's, or in the range that the paper",
+        "  gives or rounds to. The effect of a ratio is its distance from 1. The limits stand beside the figure.",
+        "",
+        "*Yes* means that the whole interval of our figure says so, *no* that none of it does, *open* that it crosses",
+        "a limit. A cell is empty where the paper says nothing to judge. Figures without an interval count as exact.",
+        "",
+        "The default core waits for each access. Where a study was also run on a core with a window, which overlaps",
+        "accesses, its figures and verdicts stand beside; *not run* means that it was not.",
+        "",
+        *_by_figure(studies),
+    )
+    for name, study in studies.items():
+        yield from _study(name, study, studies)
+    for name, reproduction in REPRODUCTIONS.items():
+        if name not in studies:
+            yield from (
+                "",
+                f"## {reproduction.title}",
+                "",
+                f"{reproduction.paper}. No complete run is here yet: `pagelab",
+            )
+            yield f"reproduce {name}` makes one."
+
+
+def paper_of(name: str) -> str:
+    """The study of a paper that others extend: `mfoe` for `mfoe-variants`."""
+    return next(base for base in REPRODUCTIONS if name == base or name.startswith(f"{base}-"))
+
+
+def by_figure(studies: Mapping[str, Filed]) -> dict[str, dict[str, dict[str, Counter[bool | None]]]]:
+    """Counts of verdicts by paper, figure and aspect."""
+    papers: dict[str, dict[str, dict[str, Counter[bool | None]]]] = {}
+    for name, study in studies.items():
+        figures = papers.setdefault(paper_of(name), {})
+        judged = zip(study.rows, verdicts.judge(study.rows), strict=True)
+        verdicts_of = [(claim.figure, {claim.aspect: claim.holds}) for claim in study.claims]
+        verdicts_of += [(row.figure, dict(of_row)) for row, of_row in judged]
+        for figure, of_one in verdicts_of:
+            counts = figures.setdefault(figure, {aspect: Counter() for aspect in verdicts.ASPECTS})
+            for aspect, verdict in of_one.items():
+                counts[aspect][verdict] += 1
+    return papers
+
+
+def _by_figure(studies: Mapping[str, Filed]) -> Iterator[str]:
+    yield from (
+        "## By figure",
+        "",
+        "How many statements and printed figures of each figure or section hold, do not hold and are open.",
+        "",
+    )
+    yield "| paper | figure | sign | order | size |"
+    yield "|---|---|---|---|---|"
+    for paper, figures in by_figure(studies).items():
+        for figure, counts in figures.items():
+            cells = (REPRODUCTIONS[paper].title, figure, *(_counted(counts[aspect]) for aspect in verdicts.ASPECTS))
+            yield f"| {' | '.join(cells)} |"
+
+
+def _counted(counts: Counter[bool | None]) -> str:
+    known = ((counts[True], "yes"), (counts[False], "**no**"), (counts[None], "open"))
+    return ", ".join(f"{count} {word}" for count, word in known if count)
+
+
+def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[str]:
+    document, claims = study.document, study.claims
+    count = {verdict: sum(claim.holds is verdict for claim in claims) for verdict in VERDICTS}
+    yield from (
+        "",
+        f"## {study.reproduction.title}",
+        "",
+        f"{study.reproduction.paper}. {len(document['runs'])} runs at scale {document['scale']:g} on",
+        f"`{document['machine']}`, by pagelab {document['version']}: [report](reproductions/{name}/REPORT.md),",
+        f"[JSON](reproductions/{name}/results.json).",
+        f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**",
+        "",
+        "| figure | the paper says | about | here | measured | what the verdict depends on |",
+        "|---|---|---|---|---|---|",
+    )
+    for claim in claims:
+        cells = (claim.figure, claim.text, claim.aspect, VERDICTS[claim.holds], claim.detail, claim.rests_on)
+        yield f"| {' | '.join(cells)} |"
+    printed = [(row, judged) for row, judged in zip(study.rows, verdicts.judge(study.rows), strict=True) if judged]
+    # The rows of a study on a core with a window stand beside those of the other core.
+    if printed and not name.endswith(SUFFIX):
+        yield from _figures(name, printed, studies)
+
+
+def _figures(
+    name: str, printed: Sequence[tuple[Comparison, verdicts.Verdicts]], studies: Mapping[str, Filed]
+) -> Iterator[str]:
+    beside = studies.get(name + SUFFIX)
+    window = {
+        _key(row): (row, judged)
+        for row, judged in (zip(beside.rows, verdicts.judge(beside.rows), strict=True) if beside else ())
+    }
+    yield ""
+    yield (
+        "| figure | item | quantity | paper | limits of the size | in order | sign | order | size | "
+        "core with a window | sign | order | size | why the size differs |"
+    )
+    yield "|---|---|---|---:|---|---:|---|---|---|---:|---|---|---|---|"
+    for row, judged in printed:
+        allowed = verdicts.limits(row)
+        cells = [
+            *(row.figure, row.item, row.quantity, f"{row.paper:g} {row.unit}"),
+            f"{allowed[0]:.4g} to {allowed[1]:.4g}" if allowed else "",
+            *_of_core(row, judged),
+            *(_of_core(*window[_key(row)]) if _key(row) in window else ("not run", "", "", "")),
+            reasons.why(name, row, {name: one.document for name, one in studies.items()}),
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _key(row: Comparison) -> tuple[str, str, str]:
+    return row.figure, row.item, row.quantity
+
+
+def _of_core(row: Comparison, judged: verdicts.Verdicts) -> tuple[str, ...]:
+    return (f"{number(row.ours, row.interval)} {row.unit}", *words(judged))
+
+
+def table_of_counts(studies: Mapping[str, Filed]) -> Iterator[str]:
+    """The counts of each verdict, by study, for `docs/accuracy.md`."""
+    yield "| study | sign: yes, no, open | order: the same | size: the same | off: open | explained | unexplained |"
+    yield "|---|---|---|---|--:|--:|--:|"
+    documents = {name: one.document for name, one in studies.items()}
+    total: dict[str, Counter[bool | None]] = {aspect: Counter() for aspect in verdicts.ASPECTS}
+    total_off: Counter[str] = Counter()
+    for name, study in studies.items():
+        counted = verdicts.counts(study.claims, study.rows)
+        for aspect, counts in counted.items():
+            total[aspect] += counts
+        off = Counter(reasons.kind(name, row, documents) for row in study.rows if verdicts.differs(row))
+        total_off += off
+        yield _count_row(f"`{name}`", counted, off)
+    yield _count_row("all", total, total_off)
+
+
+def _count_row(name: str, counted: Mapping[str, Counter[bool | None]], off: Counter[str]) -> str:
+    cells = [", ".join(str(counted[aspect][verdict]) for verdict in (True, False, None)) for aspect in verdicts.ASPECTS]
+    return f"| {' | '.join((name, *cells, *(str(off[kind]) for kind in reasons.KINDS)))} |"

@@ -1,0 +1,47 @@
+"""Table 4 and Figs 10 and 11 of "Hash, Don't Cache (the Page Table)" on a core that overlaps accesses.
+
+The runs are those of `hash_dont_cache`, but for the two larger searches, whose tables take most of that study's time.
+"""
+
+from pagelab_studies import hash_dont_cache_figures as figures
+from pagelab_studies.hash_dont_cache_runs import BARE, FREE_LOOKUP, GRAPHS, MILC, NESTED, SUITE, cost, runs
+from pagelab_studies.study import Findings, Measurements, Reproduction, Run, by_sections
+from pagelab_studies.window_core import cost as of_window_core
+from pagelab_studies.window_core import on_window_core
+
+NAMES = tuple(workload.name for workload in SUITE if workload not in GRAPHS[1:])
+"""The workloads that are run."""
+CORE = "the core preset `sandy-bridge`, whose window and walkers overlap walks with other accesses"
+
+
+def _is_wanted(run: Run) -> bool:
+    usual = not run.label or run.label.startswith(("hash seed", "placement"))
+    there = run.workload in NAMES and run.workload != MILC.name
+    return usual and there and run.system in {**BARE, **NESTED} and run.label != FREE_LOOKUP and not run.beyond
+
+
+def window_runs() -> list[Run]:
+    """The runs."""
+    return on_window_core("hash-dont-cache", filter(_is_wanted, runs()))
+
+
+def evaluate(measured: Measurements) -> Findings:
+    """What the runs say."""
+    return by_sections(measured, (_run_times,))
+
+
+def _run_times(measured: Measurements, findings: Findings) -> None:
+    gains = figures.savings(measured, NAMES)
+    figures.add_gains(findings, gains, NAMES, CORE)
+    figures.add_table_4(findings, gains, "a core with a window")
+
+
+REPRODUCTION = Reproduction(
+    name="hash-dont-cache-window",
+    title="Hash, Don't Cache (the Page Table): on a core with a window",
+    paper="Idan Yaniv and Dan Tsafrir, SIGMETRICS 2016",
+    machine="sandybridge-e5-2420",
+    runs=window_runs,
+    evaluate=evaluate,
+    cost=of_window_core(cost),
+)

@@ -1,0 +1,227 @@
+"""Why a figure differs from the paper's in size: experiments on file that change one thing, and what that moves.
+
+An experiment explains a difference if it closes at least half of it, or if the paper's figure lies between ours and the
+one with the change. Whatever no experiment explains is unexplained, however plausible a reason may be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pagelab_studies import shipped, verdicts
+from pagelab_studies.study import Comparison
+from pagelab_studies.window_core import SUFFIX
+
+CLOSED = 0.5
+"""The part of a difference that an experiment must close to explain it."""
+OPEN, EXPLAINED, UNEXPLAINED = KINDS = ("open", "explained", "unexplained")
+"""What there is to say of a figure that differs in size: our range reaches the paper's, an experiment on file explains
+it, or none does."""
+Documents = Mapping[str, shipped.Document]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table on file. In its names, `{item}` stands for that of the figure."""
+
+    study: str
+    title: str
+    group: str
+    member: str
+
+    def value(self, row: Comparison, documents: Documents) -> float | None:
+        """None if the table or the cell is not on file."""
+        names = tuple(text.format(item=row.item) for text in (self.title, self.group, self.member))
+        for one in documents.get(self.study, {"series": []})["series"]:
+            for group, member, value, _ in one["values"]:
+                if (one["title"], group, member) == names:
+                    return float(value)
+        return None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The same figure of another study, or of another item."""
+
+    study: str
+    item: str = ""
+
+    def value(self, row: Comparison, documents: Documents) -> float | None:
+        """None if it is not on file."""
+        key = row.figure, self.item or row.item, row.quantity
+        for one in documents.get(self.study, {"comparisons": []})["comparisons"]:
+            if (one["figure"], one["item"], one["quantity"]) == key:
+                return float(one["ours"])
+        return None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One change, and the figure with it."""
+
+    study: str
+    quantity: str
+    """How the quantities begin that it is about."""
+    change: str
+    after: Cell | Figure
+    before: Cell | None = None
+    """The figure without the change, if it is of a similar workload; ours is then moved by the difference."""
+    items: tuple[str, ...] = ()
+    """All items if empty."""
+
+    def is_about(self, study: str, row: Comparison) -> bool:
+        """Whether it is about a figure."""
+        return (
+            self.study == study
+            and row.quantity.startswith(self.quantity)
+            and (not self.items or row.item in self.items)
+        )
+
+    def figure(self, row: Comparison, documents: Documents) -> float | None:
+        """The figure with the change; none if it is not on file."""
+        after = self.after.value(row, documents)
+        if self.before is None or after is None:
+            return after
+        before = self.before.value(row, documents)
+        return None if before is None else row.ours + after - before
+
+
+_HASH, _STC, _PTE = "hash-dont-cache", "software-translation-cache", "ptemagnet"
+_ONE_CHANGE, _PRODUCT = (
+    "walk time saved, with one thing changed per row",
+    "walk time saved, matmul, faults of the product",
+)
+_GRAPHS = tuple(f"Graph500 {size}GB" for size in (4, 8, 16))
+_LOADS = "Graph500 4GB: references of a hashed walk, by load"
+_RATIOS = "walk references, host's to guest's, words at random, guest memory aged"
+_REGIONS = "regions of 32 KiB in more than two lines"
+_BESIDE = "pagerank beside co-runners"
+_TOUCHES = "each page of 256 MiB once, by a program that runs alone, reserved pages "
+_FRESH, _AGED = "after first touches", "the same, guest memory aged"
+
+EXPERIMENTS = (
+    Experiment(_HASH, "change of run time", "a core with a window", Figure(_HASH + SUFFIX)),
+    Experiment(
+        _HASH,
+        "references of a hashed walk, bare",
+        "Graph500 4GB with a load of 1/16 instead of 1/8",
+        Cell(_HASH, _LOADS, "load 1/16", "measured"),
+        Cell(_HASH, _LOADS, "load 1/8", "measured"),
+        _GRAPHS,
+    ),
+    Experiment(
+        _STC,
+        "walk time saved",
+        "a cache for each CPU instead of one for all",
+        Cell(_STC, _ONE_CHANGE, "sequential, 8 threads: one cache per CPU", "as published"),
+        items=("sequential, 8 threads",),
+    ),
+    *(
+        Experiment(
+            _STC,
+            "walk time saved",
+            "a mapping for each thread",
+            Figure(_STC, f"{name}, 8 threads apart"),
+            items=(f"{name}, 8 threads",),
+        )
+        for name in ("semi-random", "random")
+    ),
+    Experiment(
+        _STC,
+        "walk time saved",
+        "pages of 2 MiB in the host",
+        Cell(_STC, _PRODUCT, "1000 host 2 MiB", "as published"),
+        Cell(_STC, _PRODUCT, "1000", "as published"),
+        ("matmul 1000², product", "matmul 1000², all faults"),
+    ),
+    *(
+        Experiment(
+            _PTE,
+            f"walk references {kind}",
+            "random words in 64 MiB instead of 512 MiB",
+            Cell(_PTE, _RATIOS, "random 64 MiB", kind),
+            Cell(_PTE, _RATIOS, "random 512 MiB", kind),
+        )
+        for kind in ("beyond L2", "served by memory")
+    ),
+    Experiment(_PTE, _REGIONS, "guest memory aged", Figure(_PTE, f"{_BESIDE}, aged"), items=(_BESIDE,)),
+    Experiment(_PTE, _REGIONS, "guest memory unused", Figure(_PTE, _BESIDE), items=(f"{_BESIDE}, aged",)),
+    *(
+        Experiment(
+            _PTE,
+            "time saved",
+            "guest memory aged",
+            Figure(_PTE, f"{which}, {_AGED}{whose}"),
+            items=(f"{which}, {_FRESH}{whose}",),
+        )
+        for which in ("mean", "most")
+        for whose in ("", ", co-runners reserve too")
+    ),
+    *(
+        Experiment(
+            _PTE,
+            "time saved",
+            f"the cost of a reserved page {other}",
+            Figure(_PTE, _TOUCHES + other),
+            items=(_TOUCHES + one,),
+        )
+        for one, other in (("as set", "at equal cost"), ("at equal cost", "as set"))
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an experiment does to a figure."""
+
+    experiment: Experiment
+    figure: float
+    closed: float
+    """The part of the difference that it closes; below 0 if it makes it larger."""
+    passes: bool
+    """Whether the paper's figure lies between ours and this one."""
+
+    @property
+    def explains(self) -> bool:
+        """Whether it explains the difference."""
+        return self.passes or self.closed >= CLOSED
+
+
+def effects(study: str, row: Comparison, documents: Documents) -> list[Effect]:
+    """What the experiments on file do to a figure, the most telling one first."""
+    moved = []
+    for experiment in EXPERIMENTS:
+        after = experiment.figure(row, documents) if experiment.is_about(study, row) else None
+        if after is None or row.paper is None:
+            continue
+        closed = 1 - abs(after - row.paper) / abs(row.ours - row.paper)
+        passes = min(row.ours, after) <= row.paper <= max(row.ours, after)
+        moved.append(Effect(experiment, after, closed, passes))
+    return sorted(moved, key=lambda one: (one.explains, one.closed), reverse=True)
+
+
+def kind(study: str, row: Comparison, documents: Documents) -> str:
+    """One of `KINDS`, for a figure that differs in size."""
+    if any(one.explains for one in effects(study, row, documents)):
+        return EXPLAINED
+    allowed = verdicts.limits(row)
+    reaches = allowed is not None and verdicts.ours(row).within(*allowed) is None
+    return OPEN if reaches else UNEXPLAINED
+
+
+def why(study: str, row: Comparison, documents: Documents) -> str:
+    """Why a size differs, in words; empty if it does not."""
+    if not verdicts.differs(row):
+        return ""
+    what, known = kind(study, row, documents), effects(study, row, documents)
+    rest = f"{OPEN}: our range reaches the limits" if what == OPEN else what
+    if not known:
+        return rest
+    best = known[0]
+    text = f"{best.experiment.change}: {best.figure:.3g} {row.unit}".rstrip()
+    text += ", past the paper's" if best.passes else f", {_moved(best.closed)}"
+    return text if what == EXPLAINED else f"{rest} ({text})"
+
+
+def _moved(closed: float) -> str:
+    part = f"{abs(closed):.0%} of the difference"
+    return f"which closes {part}" if closed > 0 else f"which adds {part}"
