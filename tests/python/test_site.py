@@ -200,16 +200,3 @@ def test_a_design_is_one_file_and_one_line(guide: Guide) -> None:
     named = re.compile(rf"{guide.file.removesuffix('.rs')}::|{guide.named}")
     lines = [line for path in sources for line in path.read_text().splitlines() if named.search(line)]
     assert len(lines) == 1, lines
-
-
-def test_accuracy_counts_the_verdicts_as_they_are() -> None:
-    claims = (ROOT / "docs" / "claims.md").read_text()
-    verdicts = [
-        tuple(map(int, numbers))
-        for numbers in re.findall(r"\*\*(\d+) statements hold, (\d+) do not, (\d+) are", claims)
-    ]
-    hold, fail, open_ = (sum(part) for part in zip(*verdicts, strict=True))
-    accuracy = (ROOT / "docs" / "accuracy.md").read_text()
-    assert f"{hold} of {hold + fail + open_} statements hold, {fail} do not, {open_} are undecided" in accuracy
-    for verdict in verdicts:
-        assert sum(verdict) == 0 or f"| {verdict[0]} | {verdict[1]} | {verdict[2]} |" in accuracy
