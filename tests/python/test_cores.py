@@ -67,7 +67,7 @@ def test_predictions_and_advice_replay_the_same_core(tmp_path: Path, trace: Path
     assert replayed["branch_predictor"] == "tage"
     assert tried.in_order.systems[0].config["machine"]["core"]["model"] == "in-order"
     if own is OWN_IN_ORDER:
-        assert tried.in_order.systems[0].config["machine"]["core"] == own
+        assert tried.in_order.systems[0].config["machine"]["core"].items() >= own.items()
         plain = pagelab.run(trace, ["radix"], machine=machine).systems[0].stats
         assert replay.core_cycles == sum(plain.get(f"cycles.{part}", 0) for part in CLASSES)
     else:

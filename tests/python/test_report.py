@@ -284,7 +284,14 @@ def test_legends_of_references_are_above_and_below(results: Results) -> None:
     [
         ({"model": "window", "cycles_per_instruction": 0.25}, "it predicts every branch"),
         ({"model": "window", "cycles_per_instruction": 0.25, "branch_predictor": "tage"}, "predicts branches (tage)"),
-        ({"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True}, "an in-order core that waits"),
+        (
+            {"model": "in-order", "cycles_per_instruction": 0.5, "l1_hit_hidden": True},
+            "an in-order core that predicts every",
+        ),
+        (
+            {"model": "in-order", "cycles_per_instruction": 1, "l1_hit_hidden": True, "branch_predictor": "tage"},
+            "an in-order core that predicts branches (tage) and waits",
+        ),
     ],
 )
 def test_the_core_is_said_as_it_is_configured(core: dict[str, Any], sentence: str) -> None:

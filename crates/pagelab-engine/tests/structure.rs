@@ -102,8 +102,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("simulation::observe::profile::stacks", "simulation::observe::profile"),
     ("engine::run::sample", "engine::run"),
     ("engine::run::sources", "engine::run"),
-    // The registry's file names a design outside its macro.
-    ("hardware::core_model::in_order", "hardware::core_model"),
     // The macro that lists the policies makes the type of their parameters.
     ("kernel::config::system", "kernel::placement"),
     // Memory keeps the record of contents, whose checks are methods of the layer.

@@ -24,9 +24,10 @@ pub enum Segment {
 pub struct Batch {
     /// All accesses, in order.
     pub accesses: Vec<Access>,
-    /// The branches before each access; empty if unknown.
+    /// The branches before each access: as many elements as accesses, or none if unknown.
     pub branches: Vec<Branches>,
-    /// The context of each access ([`Context`](crate::calls::Context)); empty if unknown or not requested.
+    /// The context of each access ([`Context`](crate::calls::Context)): as many elements as accesses; none if they are
+    /// unknown or not requested.
     pub contexts: Vec<u32>,
     /// Allocations and frees, each with its position: the number of the batch's accesses before it. Only if contexts
     /// are requested.
@@ -68,6 +69,24 @@ impl Batch {
     /// Appends an event.
     pub fn push_event(&mut self, event: Event) {
         self.segments.push(Segment::Event(event));
+    }
+
+    /// Refuses a batch whose branches or contexts are too few or too many for its accesses.
+    ///
+    /// # Errors
+    /// [`TraceError::Usage`], which begins with the name of the source.
+    pub fn validate(&self, name: &str) -> Result<(), TraceError> {
+        let accesses = self.accesses.len();
+        for (what, count) in [("branches", self.branches.len()), ("contexts", self.contexts.len())] {
+            if count != 0 && count != accesses {
+                let what = format!(
+                    "{name}: a batch has {what} for {count} of its {accesses} accesses; a source must have them for all \
+                     accesses of a batch or for none"
+                );
+                return Err(TraceError::usage(what));
+            }
+        }
+        Ok(())
     }
 
     /// True if it has neither accesses nor events.

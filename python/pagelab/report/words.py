@@ -144,10 +144,10 @@ def orders(run: Results) -> list[str]:
 
 def _core(core: Mapping[str, Any]) -> str:
     """What the cycles of a core model do not include."""
-    if core["model"] == "in-order":
-        return "an in-order core that waits for every access; a real core overlaps much of that"
     predictor = core.get("branch_predictor", _PERFECT)
     branches = "predicts every branch" if predictor == _PERFECT else f"predicts branches ({predictor})"
+    if core["model"] == "in-order":
+        return f"an in-order core that {branches} and waits for every access; a real core overlaps much of that"
     return f"a core whose window overlaps accesses; it {branches}, and memory has no limit of bandwidth"
 
 

@@ -179,7 +179,7 @@ fn rows_are_as_their_accesses_one_by_one() {
             }
             let Stall { data, translation, .. } = apart.stalls;
             assert!(data > Cycles::ZERO && translation > Cycles::ZERO, "{config:?}");
-            let shares = beside_another && rows.core.models_dependencies();
+            let shares = beside_another && rows.core.common().is_some();
             assert!(!shares || active.iter().all(|&times| times > 10), "{config:?}: {active:?}");
         }
     }

@@ -352,7 +352,7 @@ fn keys_of_a_chosen_design() {
         ),
         ("radix", &[SWAP, "kernel.swap.model=3"], "kernel.swap.model", &["`3` is not possible", "fixed-latency"]),
     ]);
-    let keys = &["no key `width`", "cycles_per_instruction, l1_hit_hidden, model"];
+    let keys = &["no key `width`", "cycles_per_instruction, l1_hit_hidden, mispredict_penalty, model"];
     assert_refused(&[
         ("radix", &["machine.core.width=4"], "machine.core.width", keys),
         (

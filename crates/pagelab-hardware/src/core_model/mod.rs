@@ -7,8 +7,10 @@
 
 #[macro_use]
 mod registry;
+mod branch_unit;
 pub mod clock;
 mod common;
+mod compiled;
 mod in_flight;
 pub mod kernel_branches;
 mod pool;
@@ -23,7 +25,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cache::Traffic;
+pub use branch_unit::BranchPredictor;
 pub use common::{Common, Siblings};
+pub use compiled::CompiledCore;
 pub use in_order::InOrder;
 use kernel_branches::BranchRun;
 use pagelab_base::cycles::Cycles;
@@ -200,9 +204,9 @@ impl std::ops::AddAssign for Stall {
 ///   stall a later access; it shrinks by itself while the CPU's time passes otherwise, as [`CoreTime`] shows.
 /// - An access to the line of the previous access hits the first-level TLB and cache. The engine counts it without
 ///   asking the model, so it stalls for a constant ([`repeat_stall`](Self::repeat_stall)).
-/// - A model that overlaps accesses ([`models_dependencies`](Self::models_dependencies)) is called for each of them,
-///   including repeated ones, before it is translated. The program waits for all outstanding accesses when the model
-///   [drains](Self::drain): before the kernel does anything, and at the end.
+/// - A model that overlaps accesses or predicts branches ([`models_dependencies`](Self::models_dependencies)) is called
+///   for each access, including repeated ones, before it is translated. The program waits for all outstanding accesses
+///   when the model [drains](Self::drain): before the kernel does anything, and at the end.
 /// - Hardware threads of a core may share state ([`common`](Self::common)). The running thread owns it and gets the
 ///   state of the others; while these are idle, it returns the same as on a core of its own. Their
 ///   instructions may stall it beyond the latencies, but never for longer than they take in all.
@@ -217,7 +221,7 @@ pub trait Timing {
     /// Cycles that the program stalls for an access to the line of the previous access.
     fn repeat_stall(&self) -> Cycles;
 
-    /// Whether the model must be called for each access.
+    /// Whether the model must be called for each access: for its dependencies, or for the branches before it.
     #[inline]
     fn models_dependencies(&self) -> bool {
         false
@@ -315,43 +319,4 @@ pub trait Core: Timing + Sized + Clone + Debug {
 
     /// Parameters for the conformance tests.
     fn samples() -> Vec<Self::Parameters>;
-}
-
-/// A model that the fast path is compiled for.
-pub trait CompiledCore: Timing + Sized {
-    /// Takes the model out of a core, if the core has this model. It must be [given back](Self::give_back) before the
-    /// core is used again.
-    fn take(from: &mut CoreModel) -> Option<Self>;
-
-    /// Puts it back.
-    fn give_back(self, to: &mut CoreModel);
-}
-
-impl CompiledCore for InOrder {
-    #[inline]
-    fn take(from: &mut CoreModel) -> Option<Self> {
-        if let CoreModel::InOrder(core) = from { Some(core.clone()) } else { None }
-    }
-
-    /// The model has no state, and the core has kept a copy.
-    #[inline]
-    fn give_back(self, _: &mut CoreModel) {}
-}
-
-impl CompiledCore for Window {
-    #[inline]
-    fn take(from: &mut CoreModel) -> Option<Self> {
-        match std::mem::replace(from, CoreModel::InOrder(InOrder::IN_PLACE)) {
-            CoreModel::Window(core) => Some(core),
-            CoreModel::InOrder(core) => {
-                *from = CoreModel::InOrder(core);
-                None
-            }
-        }
-    }
-
-    #[inline]
-    fn give_back(self, to: &mut CoreModel) {
-        *to = CoreModel::Window(self);
-    }
 }

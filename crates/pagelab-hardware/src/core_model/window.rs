@@ -42,12 +42,12 @@ use entered::{RecentAccesses, Times, WindowProgress, is_load, wait};
 use lines::Lines;
 use pagelab_trace::{Access, Branches};
 
+use super::branch_unit::BranchUnit;
 use super::common::SmtThread;
 use super::in_flight::InFlight;
-use super::in_order::InOrder;
+use super::in_order::Pace;
 use super::pool::Pool;
-use super::tage::Tage;
-use super::{CoreTime, Data, IncomingAccess, ROW, Stall, Timing};
+use super::{CoreTime, Data, IncomingAccess, Stall};
 use pagelab_base::addr::{LINE_SHIFT, PageSize};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::translation::Translation;
@@ -120,7 +120,7 @@ pub struct Window(Box<WindowState>);
 
 #[derive(Clone, Debug)]
 struct WindowState {
-    pace: InOrder,
+    pace: Pace,
     config: WindowConfig,
     smt_thread: SmtThread,
     progress: WindowProgress,
@@ -129,9 +129,7 @@ struct WindowState {
     lines: Lines,
     pages: PendingPages,
     /// None if branches are always predicted correctly.
-    predictor: Option<Box<Tage>>,
-    /// Address of the previous access's instruction.
-    last_pc: u64,
+    branches: Option<Box<BranchUnit>>,
     current: CurrentAccess,
 }
 
@@ -168,39 +166,6 @@ impl WindowState {
         stall
     }
 
-    /// Number of mispredictions among the branches before the access.
-    fn predict(&mut self, incoming: &IncomingAccess) -> u64 {
-        if incoming.branches.count() == 0 {
-            self.last_pc = incoming.access.pc;
-            return 0;
-        }
-        self.predict_one(incoming)
-    }
-
-    #[inline(never)]
-    fn predict_one(&mut self, incoming: &IncomingAccess) -> u64 {
-        let mut missed = [0; ROW];
-        self.predict_all(std::slice::from_ref(incoming.access), &[incoming.branches], &mut missed);
-        missed[0].into()
-    }
-
-    /// [`Self::predict`] for each access of a row.
-    #[inline(always)]
-    fn predict_all(&mut self, accesses: &[Access], branches: &[Branches], missed: &mut [u8; ROW]) {
-        let before = |number: u8| number.checked_sub(1).map_or(self.last_pc, |before| accesses[usize::from(before)].pc);
-        // The accesses with branches before them, found without a branch on the host, which would be unpredictable.
-        let (mut found, mut count) = ([0; ROW], 0);
-        for (number, branches) in (0_u8..).zip(branches.iter().take(accesses.len())) {
-            found[count % ROW] = number;
-            count += usize::from(branches.outcome_byte() > 0);
-        }
-        if let Some(predictor) = &mut self.predictor {
-            let all = found[..count].iter().map(|&number| (before(number), branches[usize::from(number)], number));
-            predictor.predict_branches(all, missed);
-        }
-        self.last_pc = accesses.last().map_or(self.last_pc, |last| last.pc);
-    }
-
     /// Stall of the following instructions for the branches before them, `missed` of which are mispredicted.
     fn mispredict(&self, branches: Branches, missed: u64, at: CoreTime) -> Stall {
         if missed == 0 {
@@ -208,7 +173,7 @@ impl WindowState {
         }
         let condition = branches.producer().unwrap_or(0);
         let mut stall = self.entered.wait_for_chain(&self.progress, at.now, condition);
-        stall.branch += Cycles(missed * u64::from(self.config.mispredict_penalty));
+        stall.branch += self.branches.as_ref().map_or(Cycles::ZERO, |unit| unit.penalty(missed));
         stall
     }
 

@@ -81,9 +81,8 @@ impl Config {
         code.validate("kernel.code")?;
         let predicts = || CoreModel::new(&self.machine.core, Cycles::ZERO).branches().is_some();
         if code.branch_instructions > 0 && !predicts() {
-            let what = "the machine's core predicts every branch, so the kernel's branches have no effect; choose one with \
-                        a predictor, such as machine.core=skylake or {\"model\":\"window\",...,\"branch_predictor\":\"tage\"}, \
-                        or leave branch_instructions at 0";
+            let what = "the machine's core predicts every branch, so the kernel's branches have no effect; give it \
+                        a predictor, such as machine.core.branch_predictor=tage, or leave branch_instructions at 0";
             return Err(EngineError::config("kernel.code.branch_instructions", what));
         }
         Ok(())

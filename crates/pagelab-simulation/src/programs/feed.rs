@@ -70,6 +70,7 @@ impl Feed {
                 if !shared.source.next_batch(batch)? {
                     return Ok(None);
                 }
+                batch.validate(&shared.source.info().name)?;
                 if shared.readers().count() > 1 {
                     shared.kept.push_back(free.clone());
                 } else {

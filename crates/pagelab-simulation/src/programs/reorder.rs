@@ -12,6 +12,7 @@
 //! system call shows (atomic operations, uncontended locks) is not recorded, and so not preserved.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use pagelab_trace::calls::CallStacks;
@@ -96,6 +97,7 @@ impl Reordered {
             if !self.source.next_batch(&mut self.read)? {
                 return Ok(None);
             }
+            self.read.validate(&self.source.info().name)?;
         }
         Ok(self.read.segments.get(self.taken.0))
     }
@@ -115,7 +117,7 @@ impl Reordered {
                 Some(&Segment::Run { thread, end }) => {
                     let begin = self.accesses.len();
                     self.accesses.extend_from_slice(&self.read.accesses[self.taken.1..end]);
-                    self.branches.extend_from_slice(self.read.branches.get(self.taken.1..end).unwrap_or_default());
+                    append_branches(&mut self.branches, begin, &self.read.branches, self.taken.1..end);
                     self.contexts.extend_from_slice(self.read.contexts.get(self.taken.1..end).unwrap_or_default());
                     let those = allocations_within(&self.read.allocations, self.taken.1..end).iter();
                     self.allocations.extend(those.map(|(at, event)| (begin + (at - self.taken.1), event.clone())));
@@ -142,6 +144,7 @@ impl Reordered {
             }
             left.pieces.push_back(piece);
         }
+        complete_branches(&mut self.branches, self.accesses.len());
         self.longest = (2 * self.accesses.len() as u64).div_ceil(runs.max(1)).max(1);
         Ok(())
     }
@@ -182,9 +185,9 @@ impl Reordered {
                     let count = slice.min(*end - *begin);
                     let range = *begin..*begin + count;
                     batch.accesses.extend_from_slice(&self.accesses[range.clone()]);
-                    batch.branches.extend_from_slice(self.branches.get(range.clone()).unwrap_or_default());
-                    batch.contexts.extend_from_slice(self.contexts.get(range.clone()).unwrap_or_default());
                     let first = batch.accesses.len() - count;
+                    append_branches(&mut batch.branches, first, &self.branches, range.clone());
+                    batch.contexts.extend_from_slice(self.contexts.get(range.clone()).unwrap_or_default());
                     let those = allocations_within(&self.allocations, range).iter();
                     batch.allocations.extend(those.map(|(at, event)| (first + (at - *begin), event.clone())));
                     batch.close_run(thread);
@@ -205,6 +208,22 @@ impl Reordered {
             }
             left.pieces.pop_front();
         }
+    }
+}
+
+/// Appends a range of `branches` to those of the accesses before `first`. Batches with branches may follow others
+/// without.
+fn append_branches(all: &mut Vec<Branches>, first: usize, branches: &[Branches], range: Range<usize>) {
+    if let Some(more) = branches.get(range) {
+        all.resize(first, Branches::NONE);
+        all.extend_from_slice(more);
+    }
+}
+
+/// If any access has branches, all of them get some or none.
+fn complete_branches(branches: &mut Vec<Branches>, accesses: usize) {
+    if !branches.is_empty() {
+        branches.resize(accesses, Branches::NONE);
     }
 }
 
@@ -240,6 +259,7 @@ impl Source for Reordered {
                 Some(_) => self.read_stretch()?,
             }
         }
+        complete_branches(&mut batch.branches, batch.accesses.len());
         Ok(!batch.is_empty())
     }
 }
@@ -276,6 +296,43 @@ mod tests {
             content_hash: None,
         };
         Box::new(BatchSource(info, batches.into_iter()))
+    }
+
+    /// Batches with branches between batches without: each access keeps its own, in every order.
+    #[test]
+    fn branches_stay_with_their_accesses() {
+        let batch = |number: u64| {
+            let mut batch = Batch::default();
+            for thread in 0..2 {
+                for at in 0..5 {
+                    batch.accesses.push(Access::new(AccessKind::Load, number << 8 | thread << 4 | at, 1));
+                }
+                batch.close_run(ThreadIx(thread as u32));
+            }
+            if number % 2 == 1 {
+                let with = |access: &Access| {
+                    let mut branches = Branches::NONE;
+                    branches.push(access.vaddr & 1 != 0);
+                    branches
+                };
+                batch.branches = batch.accesses.iter().map(with).collect();
+            }
+            batch
+        };
+        for order in 1..20 {
+            let mut source = Reordered::new(given((0..6).map(batch).collect()), order, 1, 25);
+            let (mut all, mut some) = (Batch::default(), 0);
+            while source.next_batch(&mut all).unwrap() {
+                all.validate("test").unwrap();
+                for (access, branches) in all.accesses.iter().zip(&all.branches) {
+                    let has = access.vaddr >> 8 & 1 != 0;
+                    assert_eq!(branches.count() != 0, has, "{access:?}");
+                    assert!(!has || branches.outcomes().eq([access.vaddr & 1 != 0]), "{access:?}");
+                    some += u32::from(has);
+                }
+            }
+            assert_eq!(some, 30);
+        }
     }
 
     /// An access, by its number, or an event.

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::core_model::Core;
-use crate::core_model::in_order::{InOrder, InOrderConfig};
+use crate::core_model::branch_unit::{BranchPredictor, default_penalty, validate_penalty};
+use crate::core_model::in_order::Pace;
 use pagelab_base::error::EngineError;
 
 /// Whether accesses wait for loads if the source does not record dependencies.
@@ -16,17 +16,6 @@ pub enum UnknownDependencies {
     Independent,
     /// Each waits for the previous load, so no two load misses overlap.
     Serial,
-}
-
-/// How conditional branches are predicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum BranchPredictor {
-    /// Always correctly.
-    #[default]
-    Perfect,
-    /// TAGE with five components (Seznec and Michaud, JILP 2006).
-    Tage,
 }
 
 /// Parameters of the window core.
@@ -54,7 +43,7 @@ pub struct WindowConfig {
     #[serde(default)]
     pub branch_predictor: BranchPredictor,
     /// Cycles from the resolution of a mispredicted branch until the following instructions enter the window.
-    #[serde(default = "defaults::mispredict_penalty")]
+    #[serde(default = "default_penalty")]
     pub mispredict_penalty: u32,
     /// For sources that do not record which load an address depends on: imported traces, older recordings.
     #[serde(default)]
@@ -82,13 +71,8 @@ mod defaults {
     pub fn page_walkers() -> u32 {
         2
     }
-
-    pub fn mispredict_penalty() -> u32 {
-        16
-    }
 }
 
-const PENALTY_MAX: u32 = 1000;
 /// The largest window and queue.
 const WINDOW_MAX: u32 = 4096;
 const BUFFERS_MAX: u32 = 64;
@@ -96,22 +80,20 @@ const BUFFERS_MAX: u32 = 64;
 impl WindowConfig {
     /// Refuses values out of range; `key` is the part of the configuration that contains them.
     pub fn check(&self, key: &str) -> Result<(), EngineError> {
-        let cycles_per_instruction = self.cycles_per_instruction;
-        InOrder::validate(&InOrderConfig { cycles_per_instruction, l1_hit_hidden: false }, key)?;
+        Pace::validate(self.cycles_per_instruction, key)?;
         for (name, value, least, most) in [
             ("window", self.window, 1, WINDOW_MAX),
             ("load_queue", self.load_queue, 1, WINDOW_MAX),
             ("store_queue", self.store_queue, 0, WINDOW_MAX),
             ("fill_buffers", self.fill_buffers, 1, BUFFERS_MAX),
             ("page_walkers", self.page_walkers, 1, BUFFERS_MAX),
-            ("mispredict_penalty", self.mispredict_penalty, 0, PENALTY_MAX),
         ] {
             if !(least..=most).contains(&value) {
                 let what = format!("{value} is out of range; allowed are {least} to {most}");
                 return Err(EngineError::config(format!("{key}.{name}"), what));
             }
         }
-        Ok(())
+        validate_penalty(self.mispredict_penalty, key)
     }
 
     /// Parameters for conformance tests.
@@ -124,7 +106,7 @@ impl WindowConfig {
             fill_buffers: defaults::fill_buffers(),
             page_walkers: defaults::page_walkers(),
             branch_predictor: BranchPredictor::Perfect,
-            mispredict_penalty: defaults::mispredict_penalty(),
+            mispredict_penalty: default_penalty(),
             unknown_dependencies: UnknownDependencies::Independent,
         };
         let least = Self { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };

@@ -3,7 +3,7 @@
 
 use super::WindowState;
 use super::entered::{Times, is_load};
-use crate::core_model::{CoreTime, Data, IncomingAccess, ROW, Row, Stall, Timing};
+use crate::core_model::{CoreTime, Data, IncomingAccess, ROW, Row, Stall};
 use pagelab_base::cycles::Cycles;
 
 impl WindowState {
@@ -11,7 +11,9 @@ impl WindowState {
     #[inline(always)]
     pub(super) fn make_all(&mut self, row: &Row, mut at: CoreTime) -> Stall {
         let mut missed = [0; ROW];
-        self.predict_all(row.accesses, row.branches, &mut missed);
+        if let Some(unit) = &mut self.branches {
+            unit.predict_all(row.accesses, row.branches, &mut missed);
+        }
         let (mut number, mut stall) = (0, Stall::default());
         loop {
             number += self.make_without_stalls(row, &missed, number, &mut at);
@@ -51,7 +53,7 @@ impl WindowState {
         }
         let is_serial = self.is_serial(row.has_dependencies);
         let Self { pace, entered, lines, pages, .. } = self;
-        let (pace, l1_latency, waits_for_stores) = (pace.clone(), lines.l1_latency, entered.waits_for_stores());
+        let (pace, l1_latency, waits_for_stores) = (*pace, lines.l1_latency, entered.waits_for_stores());
         // From this time on nothing is in flight.
         let last = lines.last().max(pages.last());
         let (mut progress, mut instructions, mut now) = (self.progress, at.instructions, at.now);

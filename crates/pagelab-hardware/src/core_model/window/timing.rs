@@ -1,11 +1,12 @@
 //! The window core's implementation of [`Timing`] and [`Core`](super::super::Core).
 
-use super::config::{BranchPredictor, UnknownDependencies, WindowConfig};
+use super::config::{UnknownDependencies, WindowConfig};
 use super::entered::{RecentAccesses, ThreadShare, Times, WindowProgress, wait};
 use super::lines::Lines;
 use super::{CurrentAccess, PendingPages, Window, WindowState};
+use crate::core_model::branch_unit::BranchUnit;
 use crate::core_model::common::{Common, Siblings, SmtThread};
-use crate::core_model::in_order::{InOrder, InOrderConfig};
+use crate::core_model::in_order::Pace;
 use crate::core_model::kernel_branches::BranchRun;
 use crate::core_model::pool::Pool;
 use crate::core_model::{BranchCounts, Core, CoreTime, Data, IncomingAccess, L1TlbMiss, Row, Stall, Timing};
@@ -16,9 +17,8 @@ impl Core for Window {
     type Parameters = WindowConfig;
 
     fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
-        let in_order = InOrderConfig { cycles_per_instruction: config.cycles_per_instruction, l1_hit_hidden: false };
         Self(Box::new(WindowState {
-            pace: InOrder::new(&in_order, l1_latency),
+            pace: Pace::new(config.cycles_per_instruction),
             config: *config,
             smt_thread: SmtThread::default(),
             progress: WindowProgress::NONE,
@@ -26,8 +26,7 @@ impl Core for Window {
             walkers: Pool::new(config.page_walkers),
             lines: Lines::new(config.fill_buffers, l1_latency),
             pages: PendingPages::default(),
-            predictor: (config.branch_predictor == BranchPredictor::Tage).then(Box::default),
-            last_pc: 0,
+            branches: BranchUnit::new(config.branch_predictor, config.mispredict_penalty),
             current: CurrentAccess::default(),
         }))
     }
@@ -65,7 +64,7 @@ impl Timing for Window {
             state.current.ready = at.now + state.current.enters;
             return Stall::default();
         }
-        let missed = state.predict(&incoming);
+        let missed = state.branches.as_mut().map_or(0, |unit| unit.predict(&incoming));
         state.enter_window(&incoming, missed, at)
     }
 
@@ -128,15 +127,12 @@ impl Timing for Window {
         self.0.smt_thread.pause()
     }
 
-    /// Nothing is in the window while the kernel executes, so a misprediction takes its penalty alone.
     fn kernel_branches(&mut self, run: &BranchRun) -> Cycles {
-        let WindowState { predictor, config, .. } = &mut *self.0;
-        let missed = predictor.as_mut().map_or(0, |predictor| predictor.predict_kernel(run));
-        Cycles(missed * u64::from(config.mispredict_penalty))
+        self.0.branches.as_mut().map_or(Cycles::ZERO, |unit| unit.execute_kernel(run))
     }
 
     fn branches(&self) -> Option<BranchCounts> {
-        self.0.predictor.as_ref().map(|predictor| predictor.counts())
+        self.0.branches.as_ref().map(|unit| unit.counts())
     }
 
     fn dependency_assumption(&self) -> Option<&'static str> {

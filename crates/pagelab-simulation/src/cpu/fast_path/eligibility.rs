@@ -7,6 +7,7 @@
 use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::{CoreId, LayerId};
 use pagelab_hardware::cache::{CacheConfig, MemoryConfig};
+use pagelab_hardware::core_model::{BranchPredictor, CoreConfig};
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
 use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
@@ -29,8 +30,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         threads_per_core: _,
         frequency_mhz: _,
         memory_bytes: _,
-        // The loop is compiled for each core model.
-        core: _,
+        core,
         tlb,
         // Designs that are looked up by entry are refused below; walkers look up all others.
         mmu_cache: _,
@@ -59,9 +59,18 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
     bytes_per_cycle.is_none()
         && nodes.is_empty()
         && l1i.is_none()
+        && core_is_eligible(core)
         && ![l1, l2, l3].iter().any(|level| level.is_on())
         && stages.is_off()
         && tlb_prefetchers.is_off()
+}
+
+/// The loop is compiled for each core model. It passes branches to window cores only.
+fn core_is_eligible(core: &CoreConfig) -> bool {
+    match core {
+        CoreConfig::InOrder(config) => config.branch_predictor == BranchPredictor::Perfect,
+        CoreConfig::Window(_) => true,
+    }
 }
 
 /// Translations must come from page tables alone.
