@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pagelab_studies.interval import Interval, all_hold
 from pagelab_studies.study import (
+    BUSY,
     Claim,
     Comparison,
     Cost,
@@ -421,8 +422,7 @@ def _between(measured: Measurements, findings: Findings) -> None:
 
 def _total_cycles(measurement: Measurement) -> int:
     """Of execution: all CPUs' without idle time."""
-    classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
-    return sum(measurement.stats.get(f"cycles.{name}", 0) for name in classes)
+    return sum(measurement.stats.get(f"cycles.{name}", 0) for name in BUSY)
 
 
 def _shares(measured: Measurements, findings: Findings) -> None:

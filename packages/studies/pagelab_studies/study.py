@@ -19,6 +19,8 @@ from pagelab.confidence.students_t import students_t
 from pagelab_studies import estimates
 from pagelab_studies.interval import Interval
 
+# Classes of cycles of a program's CPU, without those of other programs and idle ones.
+BUSY = ("base", "data_stall", "translation", "fetch", "fault", "kernel", "lock_wait", "blocked", "io")
 # Parts of a window. Their spread gives the confidence interval of its mean.
 PARTS = 8
 # Shortest window at any scale.
@@ -143,8 +145,7 @@ class Measurement:
     @property
     def main_cycles(self) -> int:
         """All cycles of the workload on its CPU, including page faults, without its co-runners."""
-        classes = ("base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked", "io")
-        return sum(self.main(f"cycles.{name}") for name in classes)
+        return sum(self.main(f"cycles.{name}") for name in BUSY)
 
 
 def per_walk(statistic: str) -> Callable[[Mapping[str, int]], float]:
@@ -155,7 +156,8 @@ def per_walk(statistic: str) -> Callable[[Mapping[str, int]], float]:
 def program_time(stats: Mapping[str, int]) -> float:
     """The program's own cycles per access: without page faults, which the papers' models leave out."""
     # Per access, since threads end a window, or a part of it, at other accesses under other systems.
-    return sum(stats[f"cycles.{name}"] for name in ("base", "data_stall", "translation")) / stats["accesses"]
+    own = ("base", "data_stall", "translation", "fetch")
+    return sum(stats.get(f"cycles.{name}", 0) for name in own) / stats["accesses"]
 
 
 def saved(before: Mapping[str, int], after: Mapping[str, int]) -> float:

@@ -74,6 +74,7 @@ CLASSES = (
     Metric("data_cycles", "data stalls", "cycles", _count("cycles.data_stall")),
     Metric("translation_cycles", "address translation", "cycles", _count("cycles.translation")),
     Metric("fault_cycles", "page faults", "cycles", _count("cycles.fault")),
+    Metric("fetch_cycles", "fetched instructions", "cycles", _count("cycles.fetch")),
     Metric("branch_cycles", "mispredicted branches", "cycles", _count("cycles.branch")),
     Metric("sibling_cycles", "hardware threads", "cycles", _count("cycles.sibling")),
     Metric("io_cycles", "devices", "cycles", _count("cycles.io")),

@@ -1,13 +1,16 @@
 //! Instruction caches: lines that programs and kernels fetch, what misses cost on both cores, and who loses lines.
 
-use crate::common::{ScriptWriter, assert_conserved, checked, config, run_all, run_workload};
+use crate::common::{ScriptWriter, assert_conserved, checked, config, run, run_all, run_workload};
 use pagelab_engine::base::addr::LineAddr;
+use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::CoreId;
 use pagelab_engine::cache::{CodeOwner, Hierarchy, Requester};
 use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::core_model::clock::{Class, CpuClock};
+use pagelab_engine::core_model::{CoreConfig, CoreModel};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection};
+use pagelab_trace::{Access, AccessKind, Branches, EventKind, Maker, MapFlags, Protection};
 
 const CODE: u64 = 0x40_0000;
 const DATA: u64 = 0x7f00_0000_0000;
@@ -151,14 +154,69 @@ fn faults_evict_the_lines_of_programs() {
 /// While the front end waits for a line, loads in the window go on: their latency is hidden behind that of the code.
 #[test]
 fn a_window_core_overlaps_loads_with_fetches() {
-    let stall = |core: &[&str]| {
-        let set = [&[TINY, NO_KERNEL][..], core].concat();
-        let stats = run_workload(&config("radix", &set), "random:size=64MiB,accesses=30K");
-        (stats.values["cycles.fetch"], stats.values["cycles.data_stall"])
+    const LOADS: u64 = 100;
+    const DATA_LATENCY: u64 = 200;
+    // Each load is in a new line of code, at an address from the load before, so no two loads overlap.
+    let time = |config: &str, fetch: u64| {
+        let config = serde_json::from_str::<CoreConfig>(config).unwrap();
+        let mut clock = CpuClock::new(CoreModel::new(&config, Cycles(4)));
+        clock.has_dependencies = true;
+        let load = Access { gap: 1, maker: Maker::after(1), ..Access::new(AccessKind::Load, DATA, 8) };
+        for line in 0..LOADS {
+            clock.begin_access(&load, Branches::NONE, false);
+            clock.wait_for_instructions(Cycles(fetch));
+            clock.wait_for_data(Cycles(DATA_LATENCY), line);
+            clock.retire(1);
+        }
+        clock.drain();
+        assert_eq!(clock.spent(Class::Fetch), Cycles(LOADS * fetch));
+        clock.now().0
     };
-    let (in_order, window) = (stall(&[]), stall(&["machine.core.model=window"]));
-    assert_eq!(in_order.0, window.0);
-    assert!(window.1 < in_order.1 / 2, "{window:?} {in_order:?}");
+    let in_order = r#"{"model":"in-order","cycles_per_instruction":1.0,"l1_hit_hidden":false}"#;
+    let window = r#"{"model":"window","cycles_per_instruction":1.0}"#;
+    for fetch in [50, 300] {
+        assert_eq!(time(in_order, fetch), LOADS * (1 + fetch + DATA_LATENCY));
+        // Either the fetches or the chain of loads takes the whole time; the other one is seen once.
+        let most = LOADS * (1 + fetch.max(DATA_LATENCY)) + fetch.min(DATA_LATENCY);
+        assert!((LOADS * fetch.max(DATA_LATENCY)..=most).contains(&time(window, fetch)), "{fetch}");
+    }
+}
+
+/// Copies by another thread shoot down translations, so that code is looked up again within a fault of data.
+#[test]
+fn the_outcome_of_a_datas_fault_is_not_taken_for_that_of_its_code() {
+    const PAGES: u64 = 100;
+    let mut script = with_code();
+    let other = script.thread(0);
+    for page in 0..PAGES {
+        load(&mut script, page % 2, DATA - 4096 * (page + 1));
+        for kind in [AccessKind::Load, AccessKind::Store] {
+            script.access_of(other, Access { pc: CODE + 128, ..Access::new(kind, DATA + page * 4096, 8) });
+        }
+    }
+    for set in [NO_KERNEL, LARGE] {
+        let config = config("radix", &[set, "engine.sync_quantum_cycles=0"]);
+        let (_, stats) = run(&config, script.clone().finish(), &[0, 2]);
+        assert_eq!(stats.values["accesses.refused"], PAGES);
+        assert_eq!(stats.values["fault.outside.count"], PAGES);
+        assert!(stats.values["shootdown.count"] > PAGES / 2);
+    }
+}
+
+/// A page of code that nothing maps is refused once, by whichever of its lines.
+#[test]
+fn code_without_a_mapping_is_refused_once_per_page() {
+    let faults = |set: &[&str]| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, DATA, 1 << 20);
+        for page in [0, 1, 0] {
+            (0..8).for_each(|line| load(&mut script, page * 64 + line, DATA));
+        }
+        let (_, stats) = checked("radix", set, script);
+        (stats.values["fault.outside.count"], stats.values["accesses.refused"])
+    };
+    assert_eq!(faults(&[]), (3, 0));
+    assert_eq!(faults(&[LARGE, NO_KERNEL]), (3, 0));
 }
 
 #[test]

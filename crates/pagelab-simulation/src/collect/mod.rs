@@ -196,7 +196,8 @@ impl Statistics {
         self.cycles(format!("{name}.handler_cycles"), handler_cycles, text);
         let text = "Switches to another process that dropped the entries, when a walk followed";
         self.count(format!("{name}.switches"), switches, text);
-        let text = "Entries that the kernel dropped, as processes began or ceased to share their segments (`slbie`)";
+        let text = "Entries that the kernel dropped, as processes began or ceased to share their segments (`slbie`), or \
+                    with all translations of a process";
         self.count(format!("{name}.invalidated"), invalidated, text);
     }
 

@@ -238,7 +238,7 @@ impl Simulation {
         if access.pc == 0 {
             // The trace does not know the instruction; further accesses without one pass the filter.
             self.scheduler.cpus[cpu].filter.code_page = 0;
-        } else if !access.maker.is_kernel() && !self.scheduler.cpus[cpu].filter.has_code(access.pc) {
+        } else if self.scheduler.cpus[cpu].enters_code(access) {
             match self.translate::<MANY>(cpu, VirtAddr(access.pc), access.pc, Intent::Fetch, limit)? {
                 TranslationOutcome::Found(translation) => {
                     if fetches_lines {
@@ -247,7 +247,7 @@ impl Simulation {
                     self.scheduler.cpus[cpu].filter.learn_code(access.pc);
                 }
                 // A program counter without a mapping is reported at its own access, if there is one.
-                TranslationOutcome::Refused => self.scheduler.cpus[cpu].filter.learn_code(access.pc),
+                TranslationOutcome::Refused => self.scheduler.cpus[cpu].filter.learn_refused_code(access.pc),
                 TranslationOutcome::Again => return Ok(AccessOutcome::Again),
             }
         }
@@ -443,6 +443,7 @@ impl Simulation {
             // An exception waits for everything before it.
             self.scheduler.cpus[cpu].clock.drain();
         }
+        self.scheduler.cpus[cpu].task.faulted = Some((va, intent));
         self.raise(cpu, fault);
         if self.run_stack::<MANY>(cpu, limit)? == StackOutcome::Yields {
             return Ok(TranslationOutcome::Again);
@@ -460,7 +461,8 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
         let task = &mut self.scheduler.cpus[cpu].task;
-        let fault = task.outcome.take();
+        // The code of an access may be looked up anew before its data: if a shootdown has cleared the filter.
+        let fault = if task.faulted == Some((va, intent)) { task.outcome.take() } else { None };
         if std::mem::take(&mut task.refetches)
             && intent != Intent::Fetch
             && let Some(line) = task.code_line

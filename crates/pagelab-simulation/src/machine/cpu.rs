@@ -47,6 +47,8 @@ pub struct Filter {
     pub code_page: u64,
     /// log2 of the bytes of what `code_page` counts.
     pub code_shift: u32,
+    /// With instruction caches: the virtual page of the last instruction, if no mapping allows to execute it.
+    refused_code: u64,
     /// Number of the page of the last data access, and its translation.
     page: u64,
     translation: Translation,
@@ -59,6 +61,7 @@ impl Filter {
         kinds: 0,
         code_page: u64::MAX,
         code_shift: FRAME_SHIFT,
+        refused_code: u64::MAX,
         page: u64::MAX,
         translation: Translation::from_word(0),
     };
@@ -84,6 +87,19 @@ impl Filter {
     #[inline]
     pub fn learn_code(&mut self, pc: u64) {
         self.code_page = pc >> self.code_shift;
+        self.refused_code = u64::MAX;
+    }
+
+    /// Stores that no mapping allows to execute an instruction.
+    pub fn learn_refused_code(&mut self, pc: u64) {
+        self.code_page = pc >> self.code_shift;
+        self.refused_code = if self.fetches_lines() { pc >> FRAME_SHIFT } else { u64::MAX };
+    }
+
+    /// Whether the last instruction was refused, and this one is on its page.
+    #[inline]
+    pub fn refuses_code(&self, pc: u64) -> bool {
+        pc >> FRAME_SHIFT == self.refused_code
     }
 
     /// Makes the next instruction be fetched again, from an instruction cache if there is one: after an exception.
@@ -281,6 +297,20 @@ impl Cpu {
         let differs =
             (last ^ access.vaddr >> LINE_SHIFT) | (access.pc >> self.filter.code_shift ^ self.filter.code_page);
         differs == 0 && access.kind != AccessKind::Fetch && !access.maker.is_kernel() && self.task.outcome.is_none()
+    }
+
+    /// Whether the instruction of an access is on another page, or line, of the program's code than the last one.
+    #[inline(always)]
+    pub fn enters_code(&mut self, access: &Access) -> bool {
+        if access.maker.is_kernel() || self.filter.has_code(access.pc) {
+            return false;
+        }
+        let refused = self.filter.refuses_code(access.pc);
+        if refused {
+            // Its page was refused at another line of it.
+            self.filter.learn_refused_code(access.pc);
+        }
+        !refused
     }
 
     fn number_task(&mut self) -> Task {

@@ -8,9 +8,10 @@ use crate::machine::kernels::Kernels;
 use crate::observe::page_faults::SeenFault;
 use crate::observe::profile::Miss;
 use crate::programs::input::Item;
-use pagelab_base::addr::LineAddr;
+use pagelab_base::addr::{LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
+use pagelab_base::page_fault::Intent;
 use pagelab_base::step::{BlockKey, Step};
 use pagelab_kernel::fault::FaultOutcome;
 use pagelab_kernel::fault::stage::Stage;
@@ -166,6 +167,8 @@ pub struct Task {
     pub stack: Activities,
     /// Outcome of the last program-level fault, until the access checks it.
     pub outcome: Option<FaultOutcome>,
+    /// Address and purpose of the translation that raised that fault.
+    pub faulted: Option<(VirtAddr, Intent)>,
     /// With an instruction cache: the line of the last instruction that was fetched.
     pub code_line: Option<LineAddr>,
     /// Whether the program fetches that line again before it retries its access, since the kernel handled its fault.

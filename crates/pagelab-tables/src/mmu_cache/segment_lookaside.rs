@@ -93,7 +93,8 @@ pub struct SegmentCounts {
     pub handler_cycles: Cycles,
     /// Switches of processes that dropped the entries.
     pub switches: u64,
-    /// Entries of segments that were pointed to other virtual segments.
+    /// Entries that were dropped since their segments were pointed to other virtual segments, or since all translations
+    /// of the process were; not those of a switch.
     pub invalidated: u64,
 }
 
@@ -156,8 +157,11 @@ impl SegmentLookaside {
         })
     }
 
-    fn clear(&mut self) {
+    /// Drops all entries; returns how many there were.
+    fn clear(&mut self) -> u64 {
+        let held = self.segments[..self.used].iter().filter(|(_, segment)| *segment != INVALID).count();
         (self.used, self.next) = (0, 0);
+        held as u64
     }
 }
 
@@ -241,7 +245,7 @@ impl Design for SegmentLookaside {
     /// Drops all entries, since they are not tagged by address space.
     fn flush(&mut self, asid: Asid) {
         if self.current.is_none_or(|current| current == asid) || !self.flush_on_switch {
-            self.clear();
+            self.counts.invalidated += self.clear();
         }
     }
 }
@@ -297,6 +301,10 @@ mod tests {
         assert_eq!(buffer.counts.invalidated, 1);
         let hits = [(7, 1), (7, 2), (7, 3), (8, 2), (7, 2)].map(|(asid, segment)| pass(&mut buffer, asid, segment));
         assert_eq!(hits, [true, false, true, true, true]);
+        // A flush drops the four that are left, and one of them was dropped before.
+        buffer.invalidate_segments(Asid(8), VirtAddr(2 << 28), VirtAddr(3 << 28));
+        buffer.flush(Asid(7));
+        assert_eq!(buffer.counts.invalidated, 1 + 1 + 3);
     }
 
     #[test]

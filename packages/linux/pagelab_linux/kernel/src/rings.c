@@ -224,7 +224,7 @@ static void count_owed_page(struct pagelab_ring *ring, unsigned int at,
 
 /* The scan of one ring for used entries of a process. */
 static void count_owed_of_ring(struct pagelab_ring *ring, struct mm_struct *mm,
-			enum ring_stat stat)
+			       enum ring_stat stat)
 {
 	unsigned int at;
 
