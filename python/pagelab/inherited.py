@@ -1,11 +1,17 @@
 """What the command was started with, and what of it a recorded program inherits."""
 
+import errno
 import os
+import resource
+import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 _STANDARD_STREAMS = range(3)
-_VARIABLES_OF_SHELLS = ("PWD", "OLDPWD", "SHLVL")
 
 _opened: list[int] = []
 _variables: list[str] = []
@@ -43,13 +49,126 @@ def leave_to_programs() -> None:
         os.environ.pop(name, None)
 
 
-def through_shell(script: str, *arguments: str) -> list[str]:
-    """The words of a shell that executes `script`, and then the program whose words follow, which it leaves alone.
+@dataclass(frozen=True)
+class Used:
+    """What a process has used, as getrusage(2) reports it."""
 
-    Shells set variables for what they execute: dash sets `PWD`, bash also `OLDPWD` and `SHLVL`.
+    minor_faults: int
+    major_faults: int
+    cpu_seconds: float
+
+
+class Launch:
+    """A process that waits until it may become a program. The program inherits what the command inherited.
+
+    No shell and no other program runs before it: shells drop variables and set others. The process is a fork of this
+    one. Who counts the program's faults must subtract those before, which `execute` returns.
     """
-    unset = " ".join(name for name in _VARIABLES_OF_SHELLS if name not in os.environ)
-    return ["/bin/sh", "-c", f'{script}; {f"unset {unset}; " if unset else ""}exec "$@"', *(arguments or ("sh",))]
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        output: int | None = None,
+        prepare: Callable[[], object] | None = None,
+    ) -> None:
+        """
+        Args:
+            command: The program and its arguments.
+            output: The descriptor that becomes its standard output.
+            prepare: Called in the new process before it waits.
+        """
+        leave_to_programs()
+        self._program, self._ended = command[0], False
+        permission, self._permit = os.pipe()
+        self._report, report = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._permit)
+            _become(command, permission, report, output, prepare)
+        os.close(permission)
+        os.close(report)
+
+    def execute(self) -> Used:
+        """Lets the process become the program, and returns what it has used before.
+
+        Raises:
+            OSError: it could not, and ends.
+        """
+        os.write(self._permit, b"x")
+        os.close(self._permit)
+        with os.fdopen(self._report, "rb") as report:
+            lines = report.read().decode(errors="surrogateescape").splitlines()
+        for line in lines:
+            if line.startswith(_FAILED):
+                number, _, name = line.removeprefix(_FAILED).partition(" ")
+                raise OSError(int(number), os.strerror(int(number)), name or self._program)
+        minor, major, cpu = lines[-1].split() if lines else ("0", "0", "0")
+        return Used(int(minor), int(major), float(cpu))
+
+    def wait(self) -> tuple[int, resource.struct_rusage]:
+        """Waits until the program has ended. Returns its exit status, negative for a signal, and what it used."""
+        _, status, usage = os.wait4(self.pid, 0)
+        self._ended = True
+        return os.waitstatus_to_exitcode(status), usage
+
+    @contextmanager
+    def ended_on_errors(self) -> Iterator[None]:
+        """Ends the process if the block raises an exception."""
+        try:
+            yield
+        except BaseException:
+            if not self._ended:
+                os.kill(self.pid, signal.SIGKILL)
+                self.wait()
+            raise
+
+
+_FAILED = "failed "
+
+
+def _become(
+    command: Sequence[str], permission: int, report: int, output: int | None, prepare: Callable[[], object] | None
+) -> NoReturn:
+    """Runs in the forked process. It must not return, and nothing of the parent's clean-up may run."""
+    try:
+        if output is not None:
+            os.dup2(output, 1)
+        if prepare:
+            prepare()
+        # These two Python ignores. Handlers become defaults when the program is executed.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        if os.read(permission, 1):
+            _execute(command, report)
+    except OSError as error:
+        name = os.fsencode(error.filename or "")
+        os.write(report, f"{_FAILED}{error.errno} ".encode() + name + b"\n")
+    finally:
+        os._exit(127)
+
+
+def _execute(command: Sequence[str], report: int) -> None:
+    """Executes the program, as execvp(3) finds it, and reports before each try what the process has used.
+
+    The first try fails: it copies the pages that the next ones need, so hardly any fault follows the last report.
+
+    Raises:
+        OSError: it cannot be executed.
+    """
+    program, environment = command[0], dict(os.environb)
+    places = [program] if "/" in program else [str(Path(folder, program)) for folder in os.get_exec_path()]
+    refused: OSError | None = None
+    for place in ("", *places):
+        try:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            os.write(report, f"{used.ru_minflt} {used.ru_majflt} {used.ru_utime + used.ru_stime}\n".encode())
+            os.execve(place, list(command), environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            refused = refused or error
+    raise refused or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
 
 
 def _was_set(beginning: bytes) -> bool:

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 from fault_text import perf_script
+from test_recorder_programs import compiled
 
 import pagelab as package
 from pagelab import _engine
@@ -76,6 +77,27 @@ def test_children_are_recorded_and_the_status_is_the_program_s(pagelab: Pagelab,
     assert info["processes"] >= 3
     again = pagelab("record", "--faults", "-o", "a.faults", "--", "true")
     assert_fails(again, 2, "a.faults: exists; name another output")
+
+
+@needs_perf
+def test_faults_before_the_program_are_not_its_own(pagelab: Pagelab, tmp_path: Path) -> None:
+    """A static program maps nothing where libraries lie, but the kernel's vdso: those of Python lie there."""
+    program = compiled(tmp_path, "int main(void) { return 0; }", "-static", "-no-pie")
+    done = pagelab("record", "--faults", "-o", "a.faults", "--", program)
+    assert done.returncode == 0, done.stderr
+    addresses = pl.read_parquet(tmp_path / "a.faults")["address"]
+    assert len(addresses) > 10
+    assert sum(0x7000_0000_0000 <= address < 0x7FF0_0000_0000 for address in addresses) <= 3
+
+
+@needs_perf
+def test_a_program_that_cannot_be_executed_is_an_error(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("exit 0\n")
+    program.chmod(0o755)
+    done = pagelab("record", "-q", "--faults", "-o", "a.faults", "--", program)
+    assert_fails(done, 2, f"{program}: Exec format error")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["program"]
 
 
 @pytest.mark.skipif("minor-faults" not in USABLE, reason="perf may not record software events here")

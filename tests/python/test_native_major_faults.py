@@ -327,6 +327,16 @@ def test_memory_is_limited(pagelab: Pagelab) -> None:
         assert_fails(refused, 1, "ran out of memory: 32 MiB cannot hold its unreclaimable memory")
 
 
+@pytest.mark.parametrize("memory", [[], ["--memory", "64MiB"]])
+def test_faults_before_the_program_are_not_its_own(pagelab: Pagelab, memory: list[str]) -> None:
+    """The process is a fork of Python, which has some 200 faults before it becomes the program; `true` has 50 to 60."""
+    if memory:
+        needs_memory_cgroup()
+    done = pagelab("major-faults", "-q", *memory, "--runs", "1", "--json", "-", "--", "true")
+    (run,) = json.loads(done.stdout)["native"]["runs"]
+    assert 20 < run["process_minor_faults"] < 80
+
+
 def test_what_a_program_left_running_goes_with_its_group() -> None:
     needs_memory_cgroup()
     with limited(64 * MIB) as group:

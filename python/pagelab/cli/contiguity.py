@@ -109,7 +109,7 @@ def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
     with _interrupts_for_the_program():
         leave_to_programs()
         try:
-            program = subprocess.Popen(command)
+            program = subprocess.Popen(command, close_fds=False)
         except OSError as error:
             raise _engine.UsageError(f"{command[0]}: {error.strerror}") from None
 

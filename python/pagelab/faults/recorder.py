@@ -12,6 +12,7 @@ Deviations: perf does not record how long a fault took. So the latency is one nu
 
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from pagelab import _engine
 from pagelab._engine import TraceError, UsageError
-from pagelab.inherited import leave_to_programs, through_shell
+from pagelab.inherited import Launch
 
 BENCHMARK = "first-write"
 
@@ -71,8 +72,6 @@ for at in range(0, PAGES * 4096, 4096):
 print((time.process_time_ns() - begin) / PAGES)
 """
 _PROBES = 5
-# Stops itself until perf is ready, and then becomes the program.
-_LAUNCHER = "kill -STOP $$"
 _PATIENCE_SECONDS = 60
 _PRESSURE = Path("/proc/pressure/cpu")
 _BUSY = 0.1
@@ -259,21 +258,18 @@ class Perf:
 
     def record(self, command: Sequence[str]) -> _Ended:
         """Runs a program and records its faults from its first instruction to its end."""
-        leave_to_programs()
-        launcher = subprocess.Popen([*through_shell(_LAUNCHER), *command])
-        try:
-            os.waitpid(launcher.pid, os.WUNTRACED)
-            with self._attached(launcher.pid):
-                begin, waiting = time.monotonic(), _waiting_seconds()
-                launcher.send_signal(signal.SIGCONT)
-                _, status, usage = os.wait4(launcher.pid, 0)
-                seconds, waited = time.monotonic() - begin, _waiting_seconds() - waiting
-        except BaseException:
-            launcher.kill()
-            raise
-        code = os.waitstatus_to_exitcode(status)
-        launcher.returncode = code
-        return _Ended(seconds, usage.ru_utime + usage.ru_stime, code if code >= 0 else 128 - code, waited)
+        launch = Launch(command)
+        self._process = launch.pid
+        with launch.ended_on_errors(), self._attached(launch.pid):
+            try:
+                before = launch.execute()
+            except OSError as error:
+                raise UsageError(f"{command[0]}: {error.strerror}") from None
+            begin, waiting = time.monotonic(), _waiting_seconds()
+            code, usage = launch.wait()
+            seconds, waited = time.monotonic() - begin, _waiting_seconds() - waiting
+        cpu_seconds = usage.ru_utime + usage.ru_stime - before.cpu_seconds
+        return _Ended(seconds, cpu_seconds, code if code >= 0 else 128 - code, waited)
 
     @contextmanager
     def _attached(self, process: int) -> Iterator[None]:
@@ -302,17 +298,9 @@ class Perf:
             os.close(from_perf)
 
     def print_faults(self) -> None:
-        """Converts the recording to text."""
-        command = [
-            self._program,
-            "script",
-            "--ns",
-            "--show-lost-events",
-            "-F",
-            self.event.fields,
-            "-i",
-            str(self._data),
-        ]
+        """Converts the recording to text, from where the process became the program."""
+        since = self._executed()
+        command = [*self._script(self.event.fields), "--show-lost-events", *(["--time", f"{since},"] if since else [])]
         with self.text.open("wb") as text:
             printed = subprocess.run(
                 command, stdout=text, stderr=subprocess.PIPE, check=False, stdin=subprocess.DEVNULL
@@ -320,6 +308,21 @@ class Perf:
         if printed.returncode:
             why = reason(printed.stderr.decode(errors="replace")) or "no reason given"
             raise TraceError(f"perf script cannot print what was recorded: {why}")
+
+    def _script(self, fields: str) -> list[str]:
+        return [self._program, "script", "--ns", "-F", fields, "-i", str(self._data)]
+
+    def _executed(self) -> str | None:
+        """When the process became the program, as perf prints it. Its faults before are those of this command."""
+        command = [*self._script("comm,pid,tid,time,event"), "--show-task-events"]
+        executed = re.compile(rf" ([0-9.]+): PERF_RECORD_COMM exec: .*:{self._process}/{self._process}$")
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+        ) as printing:
+            assert printing.stdout
+            line = next((match for text in printing.stdout if (match := executed.search(text.rstrip()))), None)
+            printing.kill()
+        return line.group(1) if line else None
 
 
 def reason(output: str) -> str:

@@ -8,7 +8,6 @@ Deviations: pages that another process maps, or is writing, stay in the page cac
     named files are dropped, not the program's own file or its libraries.
 """
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -16,7 +15,6 @@ import platform
 import shutil
 import signal
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pagelab._engine import UsageError
-from pagelab.inherited import leave_to_programs, through_shell
+from pagelab.inherited import Launch
 from pagelab.major_faults import MajorFaultError
 from pagelab.major_faults.memory_group import Group, limited
 
@@ -204,36 +202,34 @@ def resident(path: Path) -> int:
 
 
 def _run(plan: Plan, group: Group | None, left: int) -> NativeRun:
-    # The shell joins the group and becomes the program, so nothing that the program does is charged elsewhere.
-    join = through_shell('echo $$ > "$0" || exit', str(group.members)) if group else []
-    leave_to_programs()
+    # The process joins the group and then becomes the program, so nothing that the program does is charged elsewhere.
+    join = (lambda: group.members.write_text("0", encoding="ascii")) if group else None
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as output:
-        started = time.monotonic()
-        process = subprocess.Popen([*join, *plan.command], stdout=output)
-        try:
-            _, status, usage = os.wait4(process.pid, 0)
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
-            raise
+        launch = Launch(plan.command, output=output.fileno(), prepare=join)
+        with launch.ended_on_errors():
+            try:
+                before = launch.execute()
+            except OSError as error:
+                raise MajorFaultError(f"{error.filename}: {error.strerror}") from None
+            started = time.monotonic()
+            status, usage = launch.wait()
         seconds = time.monotonic() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read()
-    _ensure_success(plan, group, process.returncode)
+    _ensure_success(plan, group, status)
     figures = figures_in(text, plan.command[0])
     requests = all(key in figures for key in ("seconds", "major_faults", "minor_faults"))
     operations = figures.get("operations")
+    process_major, process_minor = usage.ru_majflt - before.major_faults, usage.ru_minflt - before.minor_faults
     return NativeRun(
         seconds=figures["seconds"] if requests else seconds,
-        major_faults=int(figures["major_faults"]) if requests else usage.ru_majflt,
-        minor_faults=int(figures["minor_faults"]) if requests else usage.ru_minflt,
+        major_faults=int(figures["major_faults"]) if requests else process_major,
+        minor_faults=int(figures["minor_faults"]) if requests else process_minor,
         operations=plan.operations or (int(operations) if operations else None),
         reported=requests,
         process_seconds=seconds,
-        process_major_faults=usage.ru_majflt,
-        process_minor_faults=usage.ru_minflt,
+        process_major_faults=process_major,
+        process_minor_faults=process_minor,
         left_in_cache=left,
         peak_bytes=group.peak_bytes() if group else None,
         file_bytes=group.file_bytes() if group else None,

@@ -121,6 +121,7 @@ class Program:
                     stderr=None if show_errors else subprocess.DEVNULL,
                     # A group of its own, so that all its processes can be ended.
                     process_group=0,
+                    close_fds=False,
                     preexec_fn=_page_sizes(layout),
                 )
             except OSError as error:
