@@ -92,6 +92,8 @@ def test_width_and_interval_are_judged_row_by_row() -> None:
     broken = _figure_10(dips)
     assert not broken["the gain rises with the width of the tables (here)"]
     assert not broken["no loss even at 32 ms (here)"]
+    assert not broken["no loss even at 32 ms (FaaS, here)"]
+    assert broken["no loss even at 32 ms (GCC compiler, here)"], "each program is judged by itself"
     assert broken["the hit rate rises with the width of the tables (here)"], "hit rates are as before"
 
     assert not _figure_10(lambda *_: (50.0, 5.0))["the hit rate falls with the refresh interval (here)"]
@@ -110,9 +112,11 @@ def _functions(per_second: Callable[[int], int]) -> dict[str, bool | None]:
 
 
 def test_a_drop_beyond_capacity_is_one_of_the_last_rate() -> None:
-    assert list(_functions(lambda rate: 1000 * (400 - abs(rate - 100))).values()) == [True, True]
-    assert list(_functions(lambda rate: 1000 * min(rate, 300 - rate // 2)).values()) == [False, True]
-    assert list(_functions(lambda rate: 1000 * rate).values()) == [False, False]
+    # Whether it rises up to capacity, and whether it is lower at twice and at four times as much.
+    assert list(_functions(lambda rate: 1000 * (400 - abs(rate - 100))).values()) == [True, True, True]
+    assert list(_functions(lambda rate: 1000 * min(rate, 300 - rate // 2)).values()) == [True, False, True]
+    assert list(_functions(lambda rate: 1000 * rate).values()) == [True, False, False]
+    assert list(_functions(lambda rate: 1000 * (500 - rate)).values()) == [False, True, True]
 
 
 def test_more_estimates_have_names() -> None:

@@ -158,11 +158,12 @@ def test_the_page_has_both_cores_and_the_reason() -> None:
     alone = claims_page.page({"hash-dont-cache": _filed("hash-dont-cache", row)})
     line = "| Table 1 | a | time saved | 20 % | 15 to 25 | 30 (29 to 31) % | yes |  | **no** |"
     assert f"{line} not run |  |  |  | unexplained |" in alone
-    assert "| §1 | faster | sign | holds | 5 % | seeds |" in alone
+    assert "| §1 | faster | sign | holds | not run | 5 % | seeds |" in alone
     assert "| Hash, Don't Cache (the Page Table) | Table 1 | 1 yes |  | 1 **no** |" in alone
     window = _filed("hash-dont-cache-window", _row(20.0, 21.0, 1.0, neutral=0.0))
     both = claims_page.page({"hash-dont-cache": _filed("hash-dont-cache", row), "hash-dont-cache-window": window})
     assert f"{line} 21 (20 to 22) % | yes |  | yes | unexplained |" in both
+    assert "| §1 | faster | sign | holds | holds | 5 % | seeds |" in both
     table = list(claims_page.table_of_counts({"hash-dont-cache": _filed("hash-dont-cache", row)}))
     assert table[-1] == "| all | 2, 0, 0 | 0, 0, 0 | 0, 1, 0 | 0 | 0 | 1 |"
 

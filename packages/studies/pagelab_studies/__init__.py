@@ -5,14 +5,18 @@ A reproduction is one module with a `REPRODUCTION` and one entry here.
 
 from pagelab_studies import (
     hardware_demand_paging,
+    hardware_demand_paging_window,
     hash_dont_cache,
+    hash_dont_cache_related,
     hash_dont_cache_variants,
     hash_dont_cache_window,
     mfoe,
     mfoe_programs,
     mfoe_variants,
+    mfoe_window,
     ptemagnet,
     ptemagnet_variants,
+    ptemagnet_window,
     software_translation_cache,
     software_translation_cache_variants,
 )
@@ -22,16 +26,20 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     module.REPRODUCTION.name: module.REPRODUCTION
     for module in (
         hash_dont_cache,
+        hash_dont_cache_related,
         hash_dont_cache_variants,
         hash_dont_cache_window,
         mfoe,
         mfoe_programs,
         mfoe_variants,
+        mfoe_window,
         ptemagnet,
         ptemagnet_variants,
+        ptemagnet_window,
         software_translation_cache,
         software_translation_cache_variants,
         hardware_demand_paging,
+        hardware_demand_paging_window,
     )
 }
 

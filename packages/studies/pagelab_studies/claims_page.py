@@ -130,11 +130,14 @@ def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[st
         f"[JSON](reproductions/{name}/results.json).",
         f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**",
         "",
-        "| figure | the paper says | about | here | measured | what the verdict depends on |",
-        "|---|---|---|---|---|---|",
+        "| figure | the paper says | about | here | on a core with a window | measured | what the verdict depends on |",
+        "|---|---|---|---|---|---|---|",
     )
+    beside = studies.get(name + SUFFIX)
+    on_window = {(claim.figure, claim.text): VERDICTS[claim.holds] for claim in (beside.claims if beside else ())}
     for claim in claims:
-        cells = (claim.figure, claim.text, claim.aspect, VERDICTS[claim.holds], claim.detail, claim.rests_on)
+        window = on_window.get((claim.figure, claim.text), "" if name.endswith(SUFFIX) else "not run")
+        cells = (claim.figure, claim.text, claim.aspect, VERDICTS[claim.holds], window, claim.detail, claim.rests_on)
         yield f"| {' | '.join(cells)} |"
     printed = [(row, judged) for row, judged in zip(study.rows, verdicts.judge(study.rows), strict=True) if judged]
     # The rows of a study on a core with a window stand beside those of the other core.

@@ -121,13 +121,13 @@ def command(
         measured = study.measure(reproduction, scale, only, watch, with_ or (), store, programs)
     except study.InterruptedStudyError as interrupted:
         measured = interrupted.measured
-        report.write(folder, reproduction, scale, measured, reproduction.evaluate(measured), pictures=False)
+        report.write(folder, reproduction, scale, measured, study.evaluate(reproduction, measured), pictures=False)
         print(
             f"{folder}: {len(measured.all())} runs and their report are kept; the same command continues from there",
             file=sys.stderr,
         )
         raise
-    findings = reproduction.evaluate(measured)
+    findings = study.evaluate(reproduction, measured)
     files = report.write(folder, reproduction, scale, measured, findings)
     print_table(_claims(findings))
     if not any(path.suffix == ".svg" for path in files):

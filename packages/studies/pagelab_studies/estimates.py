@@ -40,7 +40,9 @@ class Estimate:
             key: stats[f"{_prefix(name)}{key}"]
             for key in ("faults", "hits", "duration_ns", "parallelism_ppm", "before_ns", "after_ns", "cut")
         }
-        busy_ns = model["duration_ns"] * model["parallelism_ppm"] / 1e6
+        self.busy_cores = model["parallelism_ppm"] / 1e6
+        """On the mean of the time."""
+        busy_ns = model["duration_ns"] * self.busy_cores
         self.hit_rate = 100 * model["hits"] / model["faults"]
         """Per cent of the faults."""
         self.faults_per_second = model["faults"] / model["duration_ns"] * 1e9

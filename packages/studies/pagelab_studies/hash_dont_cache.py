@@ -7,6 +7,7 @@ Graph500) or of analogues that stand for a SPEC benchmark's access pattern. What
 in-order core.
 """
 
+from pagelab_studies import hash_dont_cache_tables as tables
 from pagelab_studies.hash_dont_cache_figures import (
     cycles_of_walks,
     figure_6,
@@ -84,4 +85,5 @@ REPRODUCTION = Reproduction(
     runs=runs,
     evaluate=evaluate,
     cost=cost,
+    of_tables=tables.precision,
 )

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from pagelab_studies import hash_dont_cache_caches as caches
+from pagelab_studies import hash_dont_cache_tables as tables
 from pagelab_studies.hash_dont_cache_runs import (
     BARE,
     CACTUS,
@@ -272,4 +273,5 @@ REPRODUCTION = Reproduction(
     runs=runs,
     evaluate=evaluate,
     cost=cost,
+    of_tables=tables.references_of_spec,
 )

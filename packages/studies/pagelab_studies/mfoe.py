@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pagelab.faults import models
-from pagelab_studies import mfoe_figure_10
+from pagelab_studies import mfoe_figure_9a, mfoe_figure_10
 from pagelab_studies.interval import Interval
 from pagelab_studies.study import (
     Claim,
@@ -121,7 +121,7 @@ def cost(run: Run) -> Cost:
 
 def runs() -> list[Run]:
     """All runs, of seconds each."""
-    return [*_latencies(), *_rates(), *_neighbours()]
+    return [*latencies(), *rates(), *_neighbours()]
 
 
 def _run(label: str, spec: str, system: str, accesses: int) -> Run:
@@ -129,7 +129,8 @@ def _run(label: str, spec: str, system: str, accesses: int) -> Run:
     return Run(TOUCH, spec, system, preset, accesses, label=label, least_accesses=accesses, in_parts=False)
 
 
-def _latencies() -> list[Run]:
+def latencies() -> list[Run]:
+    """Faults of one thread that all hit, by other data between them."""
     made = []
     for label, size in BETWEEN.items():
         # The same number of instructions between faults, whatever is read; enough for all faults to hit.
@@ -142,7 +143,8 @@ def _latencies() -> list[Run]:
     return made
 
 
-def _rates() -> list[Run]:
+def rates() -> list[Run]:
+    """Faults of several threads at several rates."""
     made = []
     for threads in THREADS:
         for gap in INTERVALS:
@@ -188,7 +190,7 @@ def _handling(measurement: Measurement) -> float:
 
 def evaluate(measured: Measurements) -> Findings:
     """What the runs say of the paper's figures."""
-    sections = (_section_latency, _section_threads, _section_fairness, _section_throughput, _section_rates)
+    sections = (section_latency, _section_threads, _section_fairness, section_throughput, _section_rates)
     findings = by_sections(measured, sections)
     findings.notes += [
         "Arithmetic with the paper's own figures, which no measurement can contradict: 33 times is 2552 cycles of a "
@@ -201,7 +203,7 @@ def evaluate(measured: Measurements) -> Findings:
     return findings
 
 
-def _section_latency(measured: Measurements, findings: Findings) -> None:
+def section_latency(measured: Measurements, findings: Findings) -> None:
     """With as much other data for both sides of each ratio; the figure is that without any."""
     runs = {system: {label: measured[TOUCH, system, f"{label} between"] for label in BETWEEN} for system in SYSTEMS}
     hits = {label: _engine(run, "mapped.cycles") / _engine(run, "hits") for label, run in runs["engine"].items()}
@@ -259,7 +261,12 @@ def _section_latency(measured: Measurements, findings: Findings) -> None:
                 ranked="means",
             )
         )
-    _percentiles(runs, findings)
+    tails = _percentiles(runs, findings)
+    calls = {label: _call(run) for label, run in runs["call"].items()}
+    means = {"kernel": spread(kernel), "call": spread(calls), "engine": spread(hits)}
+    mfoe_figure_9a.add(findings, means, tails, spread(deviation), GHZ)
+    reason = "two references and a cycle for each step"
+    findings.comparisons.append(Comparison("Table 4", "miss", "penalty", "cycles", 14, miss, reason))
     cells = {(label, "engine"): value for label, value in hits.items()}
     findings.series.append(Series.from_values("§5.2.1", "Mean of a hit, by other data between faults", "cycles", cells))
     by_walker = spread({label: software[label] / hits[label] for label in BETWEEN})
@@ -295,8 +302,10 @@ LATENCY = {
 """The statistics of each way to serve a fault."""
 
 
-def _percentiles(runs: Mapping[str, Mapping[str, Measurement]], findings: Findings) -> None:
-    """Tails of the kernel's, the software form's and the walker's faults, and of calls ahead of them."""
+def _percentiles(runs: Mapping[str, Mapping[str, Measurement]], findings: Findings) -> dict[str, Interval]:
+    """Tails of the kernel's, the software form's and the walker's faults, and of calls ahead of them; returns the 95th
+    percentiles.
+    """
     percentiles = {
         (system, percentile): {label: float(run.stats[f"{name}.{percentile}"]) for label, run in runs[system].items()}
         for system, name in LATENCY.items()
@@ -343,6 +352,7 @@ def _percentiles(runs: Mapping[str, Mapping[str, Measurement]], findings: Findin
         detail = f"{ours.value:.1f} times ({ours.low:.1f} to {ours.high:.1f})"
         text = f"the {item} form shortens the tail (95th percentile) of faults"
         findings.claims.append(Claim("§5.2", text, ours.above(1), detail, f"{_LATENCIES}; {_STAGES}"))
+    return {system: cells[PERCENTILES["p95"], system] for system in LATENCY}
 
 
 def _section_threads(measured: Measurements, findings: Findings) -> None:
@@ -416,7 +426,8 @@ def _section_fairness(measured: Measurements, findings: Findings) -> None:
     )
 
 
-def _section_throughput(measured: Measurements, findings: Findings) -> None:
+def section_throughput(measured: Measurements, findings: Findings) -> None:
+    """Table 4: pages per second of the threads that fill tables."""
     one = measured[TOUCH, "engine", f"1 threads, {INTERVAL} instructions"]
     for quantity, paper, pages, cycles in (
         ("background thread", 580.169, "replaced", "replaced.cycles"),

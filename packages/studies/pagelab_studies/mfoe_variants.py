@@ -5,7 +5,8 @@ faults of their replays. Fig 1: functions in containers that have a limit of 128
 machine's capacity.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from statistics import fmean
 
 from pagelab_studies import mfoe_figure_10, mfoe_programs
@@ -26,7 +27,17 @@ from pagelab_studies.mfoe_programs import (
     faults_per_second,
     function_spec,
 )
-from pagelab_studies.study import Claim, Cost, Findings, Measurements, Reproduction, Run, Series, by_sections
+from pagelab_studies.study import (
+    Claim,
+    Comparison,
+    Cost,
+    Findings,
+    Measurements,
+    Reproduction,
+    Run,
+    Series,
+    by_sections,
+)
 
 RATES = (50, 100, 150, 200, 400)
 """Functions per second; the machine serves a hundred."""
@@ -143,6 +154,7 @@ def _containers(measured: Measurements, findings: Findings) -> None:
     }
     title = f"Minor faults per second, by functions that arrive per second, {CONTAINERS}"
     findings.series.append(Series.within("Fig 1", title, "K/s", cells))
+    _peak(rates, findings)
     for rate in OVERLOADS:
         last = rates[rate]
         until = [by_seed for lower, by_seed in rates.items() if lower <= rate]
@@ -152,6 +164,30 @@ def _containers(measured: Measurements, findings: Findings) -> None:
         times = f"{rate / CAPACITY:.0f} times the load"
         text = f"the rate of minor faults drops beyond the machine's capacity ({CONTAINERS}, {times})"
         findings.claims.append(Claim("Fig 1", text, drop.above(0), detail, _QUEUE))
+
+
+PEAK = 110.0
+"""Thousand faults per second, at the paper's highest rate of faults: 20 functions per second (§1)."""
+PAPER_CORES = 12
+"""Hardware threads of its machine (Table 3b)."""
+
+
+def _peak(rates: Mapping[int, Mapping[int, float]], findings: Findings) -> None:
+    """The highest rate of faults, and whether it rises up to the machine's capacity."""
+    peaks = [max(by_seed[seed] for by_seed in rates.values()) for seed in SEEDS]
+    peak = Interval.from_values(peaks, fmean(peaks))
+    per_core = Interval(*(one / CPUS for one in (peak.low, peak.value, peak.high)))
+    of_core = f"the paper's by {PAPER_CORES} hardware threads, ours by {CPUS} CPUs"
+    for quantity, paper, ours, reason in (
+        ("minor faults per second at the peak", PEAK, peak, f"functions of {FUNCTION_PAGES} pages; ours are shorter"),
+        ("minor faults per second and core at the peak", PEAK / PAPER_CORES, per_core, of_core),
+    ):
+        findings.comparisons.append(Comparison("Fig 1", "functions", quantity, "K/s", paper, ours.value, reason, ours))
+    below = [rate for rate in RATES if rate <= CAPACITY]
+    rises = [min(rates[after][seed] - rates[before][seed] for seed in SEEDS) for before, after in pairwise(below)]
+    text = f"the rate of minor faults rises with the functions up to the machine's capacity ({CONTAINERS})"
+    detail = f"by {min(rises):.0f} thousand per second at least, from {below[0]} to {below[-1]} functions per second"
+    findings.claims.append(Claim("Fig 1", text, min(rises) > 0, detail, _QUEUE, "order"))
 
 
 REPRODUCTION = Reproduction(

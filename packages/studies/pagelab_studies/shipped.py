@@ -62,13 +62,13 @@ def evaluate(reproduction: Reproduction, document: Document, report: str) -> Fin
     """What results on file say. `report` is the text of their report, for its notes."""
     findings = reproduction.evaluate(_measurements(reproduction, document))
     if not any(run.in_parts or run.contiguity_map for run in reproduction.runs()):
-        return findings
+        return _with_tables(reproduction, findings)
     known_rows = {(row.figure, row.item, row.quantity): row for row in rows(document)}
     known_claims = {(claim.figure, claim.text): claim for claim in claims(document)}
     known_series = {(one.figure, one.title): one for one in series(document)}
     notes = _notes(report)
     texts = {_without_numbers(note) for note in notes}
-    return Findings(
+    merged = Findings(
         comparisons=[
             _as_filed(row, known_rows.get((row.figure, row.item, row.quantity))) for row in findings.comparisons
         ],
@@ -76,6 +76,13 @@ def evaluate(reproduction: Reproduction, document: Document, report: str) -> Fin
         series=[_series_as_filed(one, known_series.get((one.figure, one.title))) for one in findings.series],
         notes=[*notes, *(note for note in findings.notes if _without_numbers(note) not in texts)],
     )
+    return _with_tables(reproduction, merged)
+
+
+def _with_tables(reproduction: Reproduction, findings: Findings) -> Findings:
+    if reproduction.of_tables:
+        reproduction.of_tables(findings)
+    return findings
 
 
 def _claim_as_filed(claim: Claim, filed: Claim | None) -> Claim:

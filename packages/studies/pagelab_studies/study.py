@@ -385,6 +385,16 @@ class Reproduction:
     """The measured cost of making a run. It is not part of `Run`, since a kept measurement does not depend on it."""
     check: Callable[[Measurement], None] | None = None
     """Refuses a window that cannot answer the study's question, as `check` does for all studies."""
+    of_tables: Callable[[Findings], None] | None = None
+    """Adds statements and figures that follow from the tables alone, just made or on file."""
+
+
+def evaluate(reproduction: Reproduction, measured: Measurements) -> Findings:
+    """All that a study's measurements say."""
+    findings = reproduction.evaluate(measured)
+    if reproduction.of_tables:
+        reproduction.of_tables(findings)
+    return findings
 
 
 def by_sections(measured: Measurements, sections: Sequence[Callable[[Measurements, Findings], None]]) -> Findings:

@@ -1,0 +1,191 @@
+"""Statements that follow from tables alone, Fig 9a of MFOE, and the designs of section 6: by made-up figures."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from pagelab_studies import (
+    hardware_demand_paging_tables,
+    hash_dont_cache_related,
+    hash_dont_cache_tables,
+    mfoe_figure_9a,
+    ptemagnet_runs,
+    ptemagnet_tables,
+    study,
+    window_core,
+)
+from pagelab_studies.hash_dont_cache_related import (
+    COALESCED,
+    LINEAR,
+    LRU,
+    RADIX_HOST,
+    SPECULATIVE,
+    SPECULATIVE_HASHED,
+    VARIABLE,
+)
+from pagelab_studies.interval import Interval
+from pagelab_studies.study import Findings, Series
+
+Cells = Mapping[tuple[str, str], Interval]
+
+
+def _with(title: str, cells: Cells) -> Findings:
+    return Findings(series=[Series.within("Fig 1", title, "", cells)])
+
+
+def _around(value: float, margin: float) -> Interval:
+    return Interval(value - margin, value, value + margin)
+
+
+def _holds(findings: Findings) -> dict[str, bool | None]:
+    return {claim.text: claim.holds for claim in findings.claims}
+
+
+@pytest.mark.parametrize(("margin", "holds"), [(4.9, True), (5.1, False)])
+def test_samples_are_as_exact_as_their_widest_interval(margin: float, holds: bool) -> None:
+    findings = _with(
+        hash_dont_cache_tables.WALKS, {("a", "radix"): _around(50, 1), ("b", "radix"): _around(100, margin)}
+    )
+    hash_dont_cache_tables.precision(findings)
+    assert list(_holds(findings).values()) == [holds]
+    assert "(b, radix)" in findings.claims[0].detail
+
+
+def test_a_window_that_is_too_small_leaves_the_precision_open() -> None:
+    cells = {("a", "radix"): _around(50, 1), ("b", "radix"): _around(100, 1)}
+    findings = _with(hash_dont_cache_tables.WALKS, cells)
+    findings.series[0] = Series.from_values("Fig 1", hash_dont_cache_tables.WALKS, "", dict.fromkeys(cells, 1.0))
+    hash_dont_cache_tables.precision(findings)
+    assert list(_holds(findings).values()) == [None]
+
+
+def test_references_of_spec_are_the_mean_of_the_analogues() -> None:
+    member = "radix table: references of a walk"
+    cells = {("a", member): _around(1.1, 0.01), ("b", member): _around(1.5, 0.01), ("a", "fewer"): _around(9, 0)}
+    findings = _with(hash_dont_cache_tables.IN_TOTAL, cells)
+    hash_dont_cache_tables.references_of_spec(findings)
+    assert [(row.item, round(row.ours, 6)) for row in findings.comparisons] == [
+        ("four analogues, mean", 1.3),
+        ("a", 1.1),
+        ("b", 1.5),
+    ]
+
+
+def test_no_table_says_nothing() -> None:
+    for add in (
+        hash_dont_cache_tables.precision,
+        hash_dont_cache_tables.references_of_spec,
+        ptemagnet_tables.add,
+        hardware_demand_paging_tables.pollution,
+    ):
+        findings = Findings()
+        add(findings)
+        assert not findings.claims
+        assert not findings.comparisons
+
+
+@pytest.mark.parametrize(("with_it", "fewer", "ideal"), [(1.0, True, True), (1.4, True, False), (2.5, False, False)])
+def test_lines_of_host_ptes_are_judged_by_state(with_it: float, fewer: bool, ideal: bool) -> None:
+    cells = {("alone", "order-0"): _around(2, 0.1), ("alone", ptemagnet_runs.EQUAL_COST): _around(with_it, 0.001)}
+    findings = _with(ptemagnet_tables.LINES, cells)
+    ptemagnet_tables.add(findings)
+    assert list(_holds(findings).values()) == [fewer, ideal]
+
+
+def test_each_program_of_figure_6_is_judged() -> None:
+    cells = {(at.name, state): _around(1, 0.5) for at in ptemagnet_runs.JUDGED for state in ptemagnet_tables.STATES}
+    cells |= {
+        ("bfs", ptemagnet_tables.STATES[0]): _around(0, 0.5),
+        ("cc", ptemagnet_tables.STATES[1]): _around(-1, 0.5),
+    }
+    findings = _with(ptemagnet_tables.SAVED, cells)
+    ptemagnet_tables.add(findings)
+    verdicts = _holds(findings)
+    assert len(verdicts) == 8
+    assert verdicts.pop(f"bfs becomes faster ({ptemagnet_tables.STATES[0]})") is None
+    assert verdicts.pop(f"cc becomes faster ({ptemagnet_tables.STATES[1]})") is False
+    assert set(verdicts.values()) == {True}
+
+
+def test_pollution_needs_a_difference_of_one_per_cent() -> None:
+    unit = {"L1 misses, data": 90, "L2 misses, data": 110, "L3 misses, data": 99.5, "L1 TLB misses": 98}
+    cells = {
+        (event, system): _around(100 if system == "kernel" else unit.get(event, 50), 0)
+        for event in hardware_demand_paging_tables.POLLUTED
+        for system in ("kernel", "unit")
+    }
+    findings = _with(hardware_demand_paging_tables.EVENTS, cells)
+    hardware_demand_paging_tables.pollution(findings)
+    assert list(_holds(findings).values()) == [True, False, None, True, True, None]
+
+
+def test_figure_9a_is_in_nanoseconds_and_its_ratios_as_the_paper_computes_them() -> None:
+    findings = Findings()
+    means = {"kernel": _around(3000, 300), "call": _around(1500, 0), "engine": _around(60, 0)}
+    tails = {"kernel": _around(6000, 0), "call": _around(3000, 0), "engine": _around(120, 0)}
+    mfoe_figure_9a.add(findings, means, tails, _around(40, 0), 3.0)
+    ours = {(row.figure, row.item, row.quantity): (row.paper, row.ours) for row in findings.comparisons}
+    assert ours["Fig 9a", "kernel", "latency of a fault, mean"] == (1270.0, 1000.0)
+    assert ours["Fig 9a", "kernel", "latency of a fault, 95th percentile"] == (3200.0, 2000.0)
+    assert ours["Fig 9a", "call", "latency of a fault, 95th percentile"] == (1757.0, 1000.0)
+    assert ours["Fig 9a", "hardware", "gain of the mean"] == (33.0, 30.0)
+    assert ours["Fig 9a", "hardware", "gain of the tail"] == (51.0, 50.0)
+    assert ours["Table 4", "hit", "latency"] == (78, 100)
+    (gain,) = (row for row in findings.comparisons if row.quantity == "gain of the mean")
+    assert gain.interval == Interval(27.0, 30.0, 33.0)
+
+
+_WALKS = {"radix": 100, "perfect": 50, LRU: 90, VARIABLE: 80, COALESCED: 52, "direct segment": 10}
+_WALKS |= {"nested dual direct": 0, SPECULATIVE: 200, SPECULATIVE_HASHED: 202}
+
+
+def _related(changes: Mapping[str, Mapping[str, int]]) -> dict[str, bool | None]:
+    """Verdicts if statistics of some systems are others than those of a world in which the paper is right."""
+    made = []
+    for run in hash_dont_cache_related.related_runs():
+        cycles = 1000 * _WALKS.get(run.system, 300 if run.system == "nested radix" else 100)
+        lines = {LRU: 2.1, VARIABLE: 2.0, "perfect": 1.0, RADIX_HOST: 24.0, LINEAR: 9.0}.get(run.system, 1.5)
+        stats = {
+            "accesses": 10_000,
+            "walk.count": 100 if run.system == "direct segment" else 1000,
+            "walk.refs": round(1000 * lines),
+            "walk.cycles": cycles,
+            "speculation.refs.critical": 1000,
+            "cycles.base": 100_000,
+            "cycles.data_stall": 900_000,
+            "cycles.translation": cycles,
+            **changes.get(run.system, {}),
+        }
+        made.append(study.Measurement(run, run.accesses, stats, (stats,) * study.PARTS))
+    return _holds(hash_dont_cache_related.evaluate(study.Measurements(made)))
+
+
+def test_designs_of_section_6_are_as_the_paper_says_in_a_world_of_its_own() -> None:
+    assert [text for text, holds in _related({}).items() if holds is not True] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({VARIABLE: {"walk.refs": 2100}}, "fewer references with a variable insertion point"),
+        ({VARIABLE: {"walk.cycles": 50_000}}, "not able to close the gap"),
+        ({COALESCED: {"walk.cycles": 61_000}}, "comes close to perfect"),
+        ({SPECULATIVE: {"cycles.translation": 310_000}}, "saves run time of a virtual machine"),
+        ({SPECULATIVE_HASHED: {"cycles.translation": 260_000}}, "have little effect on run time"),
+        ({"direct segment": {"walk.count": 600}}, "majority of TLB misses"),
+        ({"nested VMM direct": {"cycles.translation": 300_000}}, "VMM direct: near bare metal"),
+        ({"nested dual direct": {"walk.cycles": 20_000}}, "almost no translation overhead"),
+    ],
+)
+def test_a_design_that_is_otherwise_breaks_its_statement(changes: Mapping[str, Mapping[str, int]], text: str) -> None:
+    verdicts = {statement: holds for statement, holds in _related(changes).items() if text in statement}
+    assert verdicts
+    assert set(verdicts.values()) == {False}
+
+
+def test_runs_on_a_core_with_a_window_differ_in_the_core_alone() -> None:
+    (run,) = [run for run in hash_dont_cache_related.related_runs() if run.key == ("mcf*", "radix", "")]
+    (other,) = window_core.on_window_core("hash-dont-cache", [run])
+    assert other.settings == (*run.settings, "machine.core=sandy-bridge")
+    assert other.key == run.key
+    assert window_core.cost(lambda _: study.Cost(10, 3, 2))(other) == study.Cost(16, 3, 2)
