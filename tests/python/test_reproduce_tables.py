@@ -8,6 +8,7 @@ from pagelab_studies import (
     hardware_demand_paging_tables,
     hash_dont_cache_related,
     hash_dont_cache_tables,
+    mfoe_changes,
     mfoe_figure_9a,
     ptemagnet_runs,
     ptemagnet_tables,
@@ -133,6 +134,41 @@ def test_figure_9a_is_in_nanoseconds_and_its_ratios_as_the_paper_computes_them()
     assert ours["Table 4", "hit", "latency"] == (78, 100)
     (gain,) = (row for row in findings.comparisons if row.quantity == "gain of the mean")
     assert gain.interval == Interval(27.0, 30.0, 33.0)
+
+
+def test_latencies_by_change_are_those_of_their_run() -> None:
+    engine = "layer.native.fault_engine"
+    made = []
+    for run in mfoe_changes.changed_runs():
+        quicker = 2 if run.label == mfoe_changes.BOTH else 1
+        stats = {
+            f"{engine}.hits": 10,
+            f"{engine}.mapped.cycles": 800 // quicker,
+            f"{engine}.mapped.deviation": 4000,
+            f"{engine}.mapped.p95": 200 // quicker,
+            f"{engine}.replaced": 10,
+            f"{engine}.replaced.cycles": 30_000,
+            f"{engine}.first_filled": 10,
+            f"{engine}.first_filled.cycles": 15_000,
+            "fault.handling.cycles": 32_000,
+            "fault.minor.count": 10,
+            "fault.minor.latency.p95": 6000,
+            f"{engine}.ahead.mapped.cycles": 16_000,
+            f"{engine}.ahead.mapped.count": 10,
+            f"{engine}.ahead.mapped.p95": 3000,
+        }
+        made.append(study.Measurement(run, run.accesses, stats))
+    (table,) = mfoe_changes.evaluate(study.Measurements(made)).series
+    usual, both = (
+        {member: value for (change, member), value in table.values.items() if change == which}
+        for which in (mfoe_changes.PRESET, mfoe_changes.BOTH)
+    )
+    assert (usual["micro-benchmark, hit, mean"], both["micro-benchmark, hit, mean"]) == (80, 40)
+    assert (usual["hit, latency"], both["hit, latency"]) == (120, 80)
+    assert (usual["hardware, kernel's mean by its own"], both["hardware, kernel's mean by its own"]) == (40, 80)
+    assert (usual["hardware, gain of the tail"], both["hardware, gain of the tail"]) == (30, 60)
+    assert usual["call, kernel's mean by its own"] == both["call, kernel's mean by its own"] == 2
+    assert (usual["background thread, throughput"], usual["first filling, throughput"]) == (1000, 2000)
 
 
 _WALKS = {"radix": 100, "perfect": 50, LRU: 90, VARIABLE: 80, COALESCED: 52, "direct segment": 10}

@@ -178,6 +178,24 @@ def test_results_on_file_are_what_the_code_says_of_them(name: str) -> None:
     assert again == (RESULTS / name / "results.json").read_text(encoding="utf-8")
 
 
+PUBLISHED = {
+    "hash-dont-cache": ("Fig 6", "Fig 9", "Fig 10", "Fig 11", "Table 4", "§1", "§3.2", "§5.1", "§6.1", "§6.2", "§6.3"),
+    "mfoe": ("Fig 1", "Fig 9a", "Fig 9b", "Fig 10a", "Fig 10b", "Table 1", "Table 4", "Table 5"),
+    "ptemagnet": ("§3", "§5", "Fig 5 (third party)", "Fig 6 (third party)", "third party"),
+    "software-translation-cache": ("Fig 2", "Fig 3", "Fig 4", "Fig 6", "Fig 7", "abstract"),
+    "hardware-demand-paging": (
+        *("Bottleneck shift", "Page miss", "Throughput", "Free pages", "Resource pollution", "Abstract"),
+    ),
+}
+"""The figures and tables of results of each paper, and sections with statements."""
+
+
+@pytest.mark.parametrize("paper", PUBLISHED)
+def test_every_figure_and_table_of_a_paper_is_judged(paper: str) -> None:
+    judged = claims_page.by_figure(claims_page.read(RESULTS))[paper]
+    assert [figure for figure in PUBLISHED[paper] if not any(judged.get(figure, {}).values())] == []
+
+
 def test_tables_on_file_are_read_with_their_intervals() -> None:
     values = [["a", "b", 1.0, {"low": 0.0, "value": 1.0, "high": 2.0}], ["c", "b", 3.0, None]]
     (table,) = shipped.series({"series": [{"figure": "Fig 1", "title": "t", "unit": "%", "values": values}]})

@@ -128,6 +128,11 @@ def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[st
         f"{study.reproduction.paper}. {len(document['runs'])} runs at scale {document['scale']:g} on",
         f"`{document['machine']}`, by pagelab {document['version']}: [report](reproductions/{name}/REPORT.md),",
         f"[JSON](reproductions/{name}/results.json).",
+    )
+    if not claims:
+        yield "It judges no statement; experiments of its tables are reasons of other studies' differences."
+        return
+    yield from (
         f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**",
         "",
         "| figure | the paper says | about | here | on a core with a window | measured | what the verdict depends on |",

@@ -481,9 +481,9 @@ def _matrices(measured: Measurements, findings: Findings) -> None:
             count = f"{walks_for(measured, 'no cache', n).count:.0f} faults"
             item = f"matmul {n}², {text}"
             ours = cells[n, "as published"].interval
-            findings.comparisons.append(_compare("§5.3", item, paper, ours, count, f"matmul, {text}"))
+            findings.comparisons.append(_compare("Fig 7", item, paper, ours, count, f"matmul, {text}"))
     mean = Saving.mean_of(everything[n, "as published"] for n in sizes).interval
-    findings.comparisons.append(_compare("§5.3", "matmul, mean of our sizes", 34.0, mean, "all faults"))
+    findings.comparisons.append(_compare("Fig 7", "matmul, mean of our sizes", 34.0, mean, "all faults"))
     most = _saved(measured, "sequential", "as published", "1 threads")
     for text, cells in (("all faults", everything), ("faults of the product", of_product)):
         more = Saving.mean_of(cells[n, "as published"] for n in sizes)
