@@ -15,10 +15,14 @@
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
+#include "pub_tool_libcproc.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
 
+#include "proc_self.h"
 #include "signals.h"
+#include "stream.h"
 
 #define SA_NODEFER 0x40000000
 
@@ -48,8 +52,59 @@ void pl_signals_begin(void)
 }
 
 extern void VG_(synth_fault_mapping)(ThreadId tid, Addr address);
+extern void VG_(poll_signals)(ThreadId tid);
+extern void __real_vgPlain_synth_fault_mapping(ThreadId tid, Addr address);
+extern void __wrap_vgPlain_synth_fault_mapping(ThreadId tid, Addr address);
+extern void __real_vgPlain_synth_sigill(ThreadId tid, Addr address);
+extern void __wrap_vgPlain_synth_sigill(ThreadId tid, Addr address);
+extern void __real_vgPlain_synth_sigfpe(ThreadId tid, UInt code);
+extern void __wrap_vgPlain_synth_sigfpe(ThreadId tid, UInt code);
 extern void __real_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
 extern void __wrap_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
+
+/* Valgrind delivers the signal of an instruction that it cannot run by itself. The kernel knows nothing of it, so a
+   debugger would not see it before the handler. The process therefore sends the signal to itself: the kernel stops it,
+   and it gets the signal if the debugger passes it on. Otherwise it comes to the instruction again. si_code is that of
+   a signal that was sent, since for any other Valgrind would take the fault for its own. */
+static Bool raised_for_debugger(ThreadId tid, Int signal, Addr address)
+{
+   vki_siginfo_t info;
+   vki_sigset_t mask;
+
+   if (!pl_proc_self_is_debugged())
+      return False;
+   /* A blocked one ends the process. */
+   if (sr_isError(VG_(do_sys_sigprocmask)(tid, VKI_SIG_BLOCK, NULL, &mask))
+       || (mask.sig[0] >> (signal - 1) & 1))
+      return False;
+   VG_(memset)(&info, 0, sizeof info);
+   info.si_signo = signal;
+   info.si_code = VKI_SI_TKILL;
+   info._sifields._sigfault._addr = (void*)address;
+   if (pl_system_call(__NR_rt_tgsigqueueinfo, (ULong)VG_(getpid)(), (ULong)VG_(gettid)(), (ULong)signal, (ULong)&info,
+                      0, 0) < 0)
+      return False;
+   VG_(poll_signals)(tid);
+   return True;
+}
+
+void __wrap_vgPlain_synth_fault_mapping(ThreadId tid, Addr address)
+{
+   if (!raised_for_debugger(tid, VKI_SIGSEGV, address))
+      __real_vgPlain_synth_fault_mapping(tid, address);
+}
+
+void __wrap_vgPlain_synth_sigill(ThreadId tid, Addr address)
+{
+   if (!raised_for_debugger(tid, VKI_SIGILL, address))
+      __real_vgPlain_synth_sigill(tid, address);
+}
+
+void __wrap_vgPlain_synth_sigfpe(ThreadId tid, UInt code)
+{
+   if (!raised_for_debugger(tid, VKI_SIGFPE, 0))
+      __real_vgPlain_synth_sigfpe(tid, code);
+}
 
 /* The program has jumped to where no code may be. For Valgrind its own memory, and what it has reserved, is mapped; for
    the program it is not. */
@@ -57,6 +112,8 @@ void __wrap_vgPlain_synth_fault_perms(ThreadId tid, Addr address)
 {
    const NSegment* segment = VG_(am_find_nsegment)(address);
 
+   if (raised_for_debugger(tid, VKI_SIGSEGV, address))
+      return;
    if (segment != NULL && (segment->kind == SkAnonC || segment->kind == SkFileC || segment->kind == SkShmC))
       __real_vgPlain_synth_fault_perms(tid, address);
    else

@@ -203,3 +203,44 @@ def test_a_recorded_process_can_be_debugged_to_its_end(pagelab: Pagelab, tmp_pat
     lost = losses(pagelab)
     assert len(lost) == (call != 7)
     assert all("it debugs a process that is recorded (ptrace)" in loss for loss in lost)
+
+
+FAULTS_OF_DEBUGGED = r"""
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+static void handler(int signal) { printf(" handler %d", signal); fflush(stdout); _exit(3); }
+static void debug(int at, int passes) {
+    int child = fork(), status;
+    if (!child) {
+        char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        signal(SIGSEGV, handler); signal(SIGILL, handler); signal(SIGFPE, handler);
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        switch (at) {
+        case 0: ((void (*)(void))page)();
+        case 1: ((void (*)(void))0x1000)();
+        case 2: asm volatile("ud2");
+        case 3: asm volatile("xor %%edx, %%edx; mov %%edx, %%ecx; mov $1, %%eax; div %%ecx" ::: "eax", "ecx", "edx");
+        }
+    }
+    waitpid(child, &status, 0);
+    printf("stopped %d", WIFSTOPPED(status) ? WSTOPSIG(status) : -1);
+    fflush(stdout);
+    if (passes)
+        ptrace(PTRACE_CONT, child, 0, WSTOPSIG(status));
+    else
+        kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    printf(" %d\n", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+    fflush(stdout);
+}
+int main(void) { for (int i = 0; i < 8; i++) debug(i / 2, i % 2); }
+"""
+
+
+def test_a_debugger_sees_faults_before_the_handler(pagelab: Pagelab, tmp_path: Path) -> None:
+    """gdb tests a child in this way as it starts. Its handler wrote of a fatal error and read its debug information."""
+    program = compiled(tmp_path, FAULTS_OF_DEBUGGED)
+    native = subprocess.run([program], capture_output=True, text=True, check=True, timeout=30).stdout
+    recorded = pagelab("record", "-q", "--max-idle", "20", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
+    assert native.splitlines()[:4] == ["stopped 11 -9", "stopped 11 handler 11 3"] * 2
