@@ -114,10 +114,11 @@ def _documents(after: float) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("after", "kind", "words"),
     [
-        (31.0, "explained", "pages of 2 MiB in the host: 31 %, which closes 54% of the difference"),
+        (31.0, "explained", "pages of 2 MiB in the host: 31 %, which closes 54 % of the difference"),
         (60.0, "explained", "pages of 2 MiB in the host: 60 %, past the paper's"),
-        (26.0, "unexplained", "unexplained (pages of 2 MiB in the host: 26 %, which closes 15% of the difference)"),
-        (20.0, "unexplained", "unexplained (pages of 2 MiB in the host: 20 %, which adds 31% of the difference)"),
+        (26.0, "unexplained", "unexplained (pages of 2 MiB in the host: 26 %, which closes 15 % of the difference)"),
+        (24.02, "unexplained", "unexplained (pages of 2 MiB in the host: 24 %, which changes nothing)"),
+        (20.0, "unexplained", "unexplained (pages of 2 MiB in the host: 20 %, which adds 31 % of the difference)"),
     ],
 )
 def test_an_experiment_explains_what_it_closes_by_half(after: float, kind: str, words: str) -> None:

@@ -9,6 +9,7 @@ takes as long, as a function in Python did natively.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from pagelab_studies import mfoe, mfoe_averages
@@ -101,6 +102,18 @@ def _process_label(burst: int, latency_ns: int) -> str:
     return f"{PROCESS}, " + ("by chance" if burst == 1 else f"bursts of {burst}") + f", {latency_ns} ns per fault"
 
 
+FEW_CORES = (1, 2)
+"""Cores that fault, instead of all: the paper does not say how many threads of its programs fault at a time."""
+
+
+def _on_cores(cores: int) -> str:
+    return f"{PROCESS} on {_cores(cores)}, by chance, {HANDLER_NS} ns per fault"
+
+
+def _cores(cores: int) -> str:
+    return f"{cores} core{'s' if cores > 1 else ''}"
+
+
 def _latencies(row: str) -> tuple[int, int]:
     """What a fault of the paper's program may have taken: by its share of the time, and by the handler's mean."""
     return PROGRAMS[row].latency_ns, HANDLER_NS
@@ -112,6 +125,10 @@ def _processes() -> Iterator[Run]:
             for burst in BURSTS:
                 spec = mfoe.process(program, burst, latency_ns)
                 yield _estimate(row, _process_label(burst, latency_ns), spec)
+        yield from (
+            _estimate(row, _on_cores(cores), mfoe.process(replace(program, cores=cores), 1, HANDLER_NS))
+            for cores in FEW_CORES
+        )
 
 
 def _natives() -> Iterator[Run]:
@@ -170,6 +187,7 @@ def evaluate(measured: Measurements) -> Findings:
     sections: tuple[Callable[[Measurements, Findings], None], ...] = (
         _section_averages,
         _section_ways,
+        _section_cores,
         *programs,
         _section_data,
         _section_functions,
@@ -239,6 +257,26 @@ def _section_ways(measured: Measurements, findings: Findings) -> None:
         findings.series.append(Series.from_values("Table 5", "Hit rate of first touches, three ways", "%", cells))
 
 
+HITS, OVERHEAD, SPEED_UP = OF_PROCESSES = tuple(
+    f"{quantity}, fault process at the paper's rate"
+    for quantity in ("hit rate", "fault overhead with MFOE", "speed-up")
+)
+ALL_CORES = "all cores"
+ON_CORES = f"Fault processes at the paper's rate by cores that fault, by chance, {HANDLER_NS} ns per fault"
+
+
+def _section_cores(measured: Measurements, findings: Findings) -> None:
+    """How much of the processes' figures is a question of the cores that fault."""
+    cells: dict[tuple[str, str], float] = {}
+    for row in PROGRAMS:
+        labels = {ALL_CORES: _process_label(1, HANDLER_NS), **{_cores(cores): _on_cores(cores) for cores in FEW_CORES}}
+        for cores, label in labels.items():
+            one = Estimate(measured[row, label].stats)
+            for quantity, value in zip(OF_PROCESSES, (one.hit_rate, one.share_after, one.speed_up), strict=True):
+                cells[f"{row}, {cores}", quantity] = value
+    findings.series.append(Series.from_values("Table 5", ON_CORES, "%, times", cells))
+
+
 def _section_averages(measured: Measurements, findings: Findings) -> None:
     """Table 5's geometric mean, each way."""
     processes = [
@@ -302,10 +340,10 @@ def _section_program(row: str, measured: Measurements, findings: Findings) -> No
         f"with {program.latency_ns} ns per fault, which Table 1's share implies, or {HANDLER_NS}. Longer bursts would "
         "hit less"
     )
-    note("hit rate, fault process at the paper's rate", "%", program.hits, hits, spread)
+    note(HITS, "%", program.hits, hits, spread)
     after = Interval.from_values([one.share_after for one in processes], processes[0].share_after)
-    note("fault overhead with MFOE, fault process at the paper's rate", "%", program.overhead_after, after, spread)
-    note("speed-up, fault process at the paper's rate", "times", program.speed_up, gains, spread)
+    note(OVERHEAD, "%", program.overhead_after, after, spread)
+    note(SPEED_UP, "times", program.speed_up, gains, spread)
     if (row, NATIVE) in measured:
         native = Estimate(measured[row, NATIVE].stats)
         here = "a program of the same kind, on two CPUs of a virtual machine"

@@ -8,7 +8,7 @@ unexplained, however plausible a reason may be.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pagelab_studies import mfoe_changes, shipped, verdicts
+from pagelab_studies import mfoe_changes, mfoe_programs, shipped, verdicts
 from pagelab_studies.study import Comparison
 from pagelab_studies.window_core import SUFFIX
 
@@ -101,6 +101,18 @@ _FRESH, _AGED = "after first touches", "the same, guest memory aged"
 EXPERIMENTS = (
     *(
         Experiment(
+            "mfoe-programs",
+            quantity,
+            f"faults on {cores} instead of all cores",
+            Cell("mfoe-programs", mfoe_programs.ON_CORES, f"{{item}}, {cores}", "{quantity}"),
+            Cell("mfoe-programs", mfoe_programs.ON_CORES, f"{{item}}, {mfoe_programs.ALL_CORES}", "{quantity}"),
+        )
+        for quantity in mfoe_programs.OF_PROCESSES
+        for cores in ("1 core", "2 cores")
+    ),
+    Experiment(_HASH + SUFFIX, "change of run time", "an in-order core", Figure(_HASH)),
+    *(
+        Experiment(
             "mfoe",
             "",
             change,
@@ -151,14 +163,14 @@ EXPERIMENTS = (
     Experiment(_PTE, _REGIONS, "guest memory unused", Figure(_PTE, _BESIDE), items=(f"{_BESIDE}, aged",)),
     *(
         Experiment(
-            _PTE,
+            study,
             "time saved",
             "guest memory aged",
-            Figure(_PTE, f"{which}, {_AGED}{whose}"),
+            Figure(study, f"{which}, {_AGED}{whose}"),
             items=(f"{which}, {_FRESH}{whose}",),
         )
+        for study, whose in ((_PTE, ""), (_PTE, ", co-runners reserve too"), (_PTE + SUFFIX, ""))
         for which in ("mean", "most")
-        for whose in ("", ", co-runners reserve too")
     ),
     *(
         Experiment(
@@ -227,5 +239,7 @@ def why(study: str, row: Comparison, documents: Documents) -> str:
 
 
 def _moved(closed: float) -> str:
-    part = f"{abs(closed):.0%} of the difference"
+    part = f"{100 * abs(closed):.0f} % of the difference"
+    if part.startswith("0 "):
+        return "which changes nothing"
     return f"which closes {part}" if closed > 0 else f"which adds {part}"
