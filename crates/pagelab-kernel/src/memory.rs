@@ -178,6 +178,12 @@ impl Memory<'_> {
 
     /// Frees one frame, which may be a block or a part of a block in use.
     pub fn free_frame_of_block(&mut self, pfn: Pfn) {
+        self.split_off(pfn);
+        self.free(pfn, 0);
+    }
+
+    /// Makes a block of one frame, which may be a part of a larger block in use.
+    pub fn split_off(&mut self, pfn: Pfn) {
         let allocator = &mut self.layer.frames.allocator;
         let heads = (0..=allocator.max_order()).map(|order| (Pfn(pfn.0 >> order << order), order));
         let mut blocks = heads.filter(|&(head, order)| allocator.used_order(head) == Some(order));
@@ -185,6 +191,5 @@ impl Memory<'_> {
         if order > 0 {
             allocator.split_used(head, order, 0);
         }
-        self.free(pfn, 0);
     }
 }

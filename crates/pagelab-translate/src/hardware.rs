@@ -161,7 +161,8 @@ impl Hardware {
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             vm_exit_cycles: config.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
-            segments: config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
+            segments: config.late_segments
+                || config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
             segment: SegmentCounters::default(),
             virtual_tables: config.system.layers.iter().any(|layer| layer.page_table.is_in_virtual_memory()),
             pinned: PinnedCounters::default(),

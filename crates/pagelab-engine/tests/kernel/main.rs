@@ -10,6 +10,7 @@ mod eager;
 mod fault_walks;
 mod files;
 mod interleavings;
+mod late_segments;
 mod load;
 mod memory_files;
 mod migration;

@@ -16,6 +16,8 @@ macro_rules! kernel_threads {
             of_kernels {
                 kswapd::Kswapd = "makes room before faults must, where memory is reclaimed (no parameters)";
                 khugepaged::Khugepaged = "replaces small pages by large ones, in layers with pages above 4 KiB";
+                late_segments::LateSegments =
+                    "makes memory contiguous and a direct segment of a running program's largest mapping";
                 migration::Migration = "copies the memory of running guests to another machine, in layers that host guests";
             }
             of_engines {

@@ -52,6 +52,7 @@ impl Config {
         HardwareConfig {
             machine: &self.machine,
             system: &self.system,
+            late_segments: self.kernel.threads.late_segments.is_on(),
             vm_exit_cycles: self.kernel.vm_exit_cycles,
             seed: self.engine.seed,
             kernel_refs: self.engine.kernel_refs.0,

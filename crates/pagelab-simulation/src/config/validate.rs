@@ -127,7 +127,7 @@ impl Config {
         let layers = &self.system.layers;
         let machine = &self.machine;
         if let Some(key) = machine.tlb.stages.prefetcher().or(machine.prefetch.tlb.prefetcher()) {
-            validate_tlb_prefetcher(key, layers)?;
+            validate_tlb_prefetcher(key, layers, self.kernel.threads.late_segments.is_on())?;
         }
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
@@ -152,6 +152,9 @@ impl Config {
             }
             if let Some(bytes) = layer.direct_segment_bytes {
                 validate_segment(bytes, layer, layers)?;
+            }
+            if self.kernel.threads.late_segments.is_on() {
+                validate_late_segments(layer)?;
             }
             if layer.speculative_table.is_some() {
                 validate_speculation(layer, layers)?;
@@ -204,7 +207,10 @@ fn validate_engine(layer: &LayerConfig, layers: &[LayerConfig], config: &Config)
         frames: layer.memory_bytes.unwrap_or(config.machine.memory_bytes).0 / FRAME_BYTES,
         drives: config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives),
         cores: config.machine.cores,
-        walked: !shadow(layer) && !guest_is_shadowed && layer.direct_segment_bytes.is_none(),
+        walked: !shadow(layer)
+            && !guest_is_shadowed
+            && layer.direct_segment_bytes.is_none()
+            && !config.kernel.threads.late_segments.is_on(),
     };
     engine.check(&around).map_err(|misfit| misfit.into_engine_error(&layer.name))
 }
@@ -226,11 +232,11 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
 }
 
 /// Prefetch walks of translations require page tables that the walker reads.
-fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(), EngineError> {
+fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig], late_segments: bool) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {
             layer if layer.host_mode.is_shadowed() => "shadow page tables",
-            layer if layer.direct_segment_bytes.is_some() => "a direct segment",
+            layer if late_segments || layer.direct_segment_bytes.is_some() => "a direct segment",
             layer if layer.speculative_table.is_some() => "a speculative table",
             layer if layer.frame_tags.is_some() => "tags of frames",
             LayerConfig { .. } => continue,
@@ -242,6 +248,20 @@ fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig]) -> Result<(
         return Err(EngineError::config(prefetcher, what));
     }
     Ok(())
+}
+
+/// What does not combine with segments that are made late: page tables that do not decide alone where a page is.
+fn validate_late_segments(layer: &LayerConfig) -> Result<(), EngineError> {
+    let found = match layer {
+        layer if layer.host_mode.is_shadowed() => "shadow page tables",
+        layer if layer.speculative_table.is_some() => "a speculative table",
+        layer if layer.frame_tags.is_some() => "tags of frames",
+        layer if layer.placement != PlacementConfig::default() => "a placement policy, which keeps track of frames",
+        layer if layer.page_table.shared_segments().is_some() => "segments that processes share",
+        LayerConfig { .. } => return Ok(()),
+    };
+    let what = format!("`{}` has {found}; allowed there is off, and on without it", layer.name);
+    Err(EngineError::config("kernel.threads.late_segments", what))
 }
 
 /// A direct segment consists of whole pages, and does not combine with shadow page tables.

@@ -11,6 +11,8 @@ pub struct HardwareConfig<'a> {
     pub machine: &'a MachineConfig,
     /// The layers whose addresses it translates.
     pub system: &'a SystemConfig,
+    /// Whether kernels may make direct segments while programs run (`kernel.threads.late_segments`).
+    pub late_segments: bool,
     /// Cycles of one exit of a guest with shadow page tables (`kernel.vm_exit_cycles`).
     pub vm_exit_cycles: u32,
     /// Seed of every random choice (`engine.seed`).

@@ -48,7 +48,14 @@ const MIGRATION: &str = r#"kernel.threads.migration={"start_cycles":20000,"page_
 const LATE_MIGRATION: &str =
     r#"kernel.threads.migration={"start_cycles":2000000,"page_cycles":0,"rounds":4,"stop_pages":4}"#;
 
+/// Mappings from 64 KiB on become segments.
+const LATE_SEGMENTS: &str =
+    r#"kernel.threads.late_segments={"bytes":"1MiB","least_bytes":"64KiB","sleep_cycles":20000}"#;
+
 pub const SYSTEMS: &[System] = &[
+    ("radix", &[LATE_SEGMENTS]),
+    ("radix-2m", &[LATE_SEGMENTS, SWAP, "kernel.cgroup_limit_bytes=8MiB"]),
+    ("nested-radix-cold", &[LATE_SEGMENTS]),
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
     (
         "radix",

@@ -178,7 +178,7 @@ impl EngineParameters for Parameters {
         }
         if !around.walked {
             let what = "mfoe is a part of the walker, and hardware walks no tables of this layer for some of its pages; allowed \
-                        here are host_mode = nested and no direct_segment_bytes";
+                        here are host_mode = nested and no direct_segment_bytes or late_segments";
             return Err(LayerConfigError::new("fault_engine", what));
         }
         if let Some(&RingCosts { take, defer }) = self.in_fault.as_deref() {

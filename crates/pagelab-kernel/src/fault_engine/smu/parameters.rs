@@ -134,7 +134,7 @@ impl EngineParameters for Parameters {
         }
         if !around.walked {
             let what = "smu is asked by the walker, and hardware walks no tables of this layer for some of its pages; allowed here is \
-                        no direct_segment_bytes";
+                        no direct_segment_bytes or late_segments";
             return Err(LayerConfigError::new("fault_engine", what));
         }
         let (least, most) = (around.drives.div_ceil(MOST_DEVICES), around.drives.min(around.cores).min(MOST_SOCKETS));

@@ -15,10 +15,13 @@ use pagelab_translate::translation_unit::LookUpPlace;
 
 /// Whether the fast path can simulate this configuration.
 pub(super) fn is_eligible(config: &Config) -> bool {
-    // The kernel runs between the accesses of the fast path.
-    let Config { machine, system, kernel: _, engine } = config;
+    // The kernel runs between the accesses of the fast path. Of its threads, one makes direct segments.
+    let Config { machine, system, kernel, engine } = config;
     let SystemConfig { name: _, description: _, layers, origin: _ } = system;
-    machine_is_eligible(machine) && layers.iter().all(layer_is_eligible) && engine_is_eligible(engine)
+    !kernel.threads.late_segments.is_on()
+        && machine_is_eligible(machine)
+        && layers.iter().all(layer_is_eligible)
+        && engine_is_eligible(engine)
 }
 
 /// Prefetchers, and memory with more than a latency, need the time of each access.

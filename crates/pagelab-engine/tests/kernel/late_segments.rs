@@ -1,0 +1,183 @@
+//! Direct segments that are made of running programs: what compaction moves, what the segment spares, and what ends it.
+
+use crate::common::programs::live_spaces;
+use crate::common::{ScriptWriter, assembled, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{Access, AccessKind, EventKind, ProcessIx};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const SMALL: u64 = 0x6000_0000_0000;
+const MIB: u64 = 1 << 20;
+const PAGES: u64 = 8 * MIB / 4096;
+const MACHINE: &str = "machine.memory_bytes=64MiB";
+/// The program is done with its first pages, and goes on, when it begins.
+const LATE: &str = r#"kernel.threads.late_segments={"bytes":"16MiB","least_bytes":"2MiB","sleep_cycles":4000000}"#;
+
+/// A program with a large mapping, half of which it touches.
+fn half() -> ScriptWriter {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 2 * PAGES * 4096);
+    (0..PAGES).for_each(|page| script.store(0, BASE + page * 4096));
+    script
+}
+
+/// It goes on with the touched half, page after page in an order that misses the TLBs.
+fn loads(script: &mut ScriptWriter, passes: u64) {
+    for n in 0..passes * PAGES {
+        script.load(0, BASE + n * 97 % PAGES * 4096);
+    }
+}
+
+fn finish(script: ScriptWriter, system: &str, set: &[&str]) -> Statistics {
+    let (simulation, stats) =
+        run(&config(system, &[&[MACHINE, "engine.check=on"], set].concat()), script.finish(), &[0]);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
+    stats
+}
+
+fn count(stats: &Statistics, name: &str) -> u64 {
+    stats.values[&format!("late_segments.{name}")]
+}
+
+#[test]
+fn a_running_programs_mapping_becomes_a_segment() {
+    let program = |passes| {
+        let mut script = half();
+        loads(&mut script, passes);
+        // The other half is touched for the first time.
+        (PAGES..2 * PAGES).for_each(|page| script.store(0, BASE + page * 4096));
+        script
+    };
+    let sooner = r#"kernel.threads.late_segments={"bytes":"16MiB","least_bytes":"2MiB","sleep_cycles":1000000}"#;
+    for (system, late, passes) in [("radix", LATE, 25), ("radix-2m", sooner, 70), ("hashed-compact", LATE, 25)] {
+        let [stats, without] =
+            [&[late][..], &[]].map(|set| finish(program(passes), system, &[&["engine.check=off"], set].concat()));
+        assert_eq!((count(&stats, "made"), count(&stats, "bytes")), (1, 16 * MIB), "{system}");
+        assert_eq!(count(&stats, "copied"), PAGES, "{system}");
+        // The pages that the segment has when they are touched take no fault.
+        let faults = |stats: &Statistics| stats.values["fault.minor.count"];
+        let per_page = if system == "radix-2m" { 512 } else { 1 };
+        assert_eq!(faults(&without), 2 * PAGES / per_page, "{system}");
+        assert_eq!(faults(&stats), PAGES / per_page, "{system}");
+        // From some pass on, no access has a walk.
+        assert!(stats.values["segment.translations"] > 6 * PAGES, "{system}");
+        assert!(system == "radix-2m" || stats.values["walk.count"] + 6 * PAGES < without.values["walk.count"]);
+        // Copies and moves take time of the thread.
+        assert!(stats.values["kthread.cycles"] > 0, "{system}");
+    }
+}
+
+/// Small mappings fill the memory between the free regions, so that their pages must be moved.
+#[test]
+fn pages_in_the_way_are_moved_with_their_contents() {
+    let mut script = ScriptWriter::new();
+    // 20 MiB in pieces that do not qualify. Every other page is given back.
+    for piece in 0..20 {
+        script.mmap(0, SMALL + piece * 2 * MIB, MIB);
+        (0..256).for_each(|page| script.store(0, SMALL + piece * 2 * MIB + page * 4096));
+    }
+    for piece in 0..20 {
+        for page in (0..256).step_by(2) {
+            let addr = SMALL + piece * 2 * MIB + page * 4096;
+            script.event(0, EventKind::Munmap { addr, len: 4096 });
+        }
+    }
+    script.mmap(0, BASE, 2 * PAGES * 4096);
+    // Another CPU's TLBs hold pages that are moved meanwhile.
+    let other = script.thread(0);
+    for n in 0..61 * PAGES {
+        script.store(0, BASE + n * 97 % PAGES * 4096);
+        let held = Access::new(AccessKind::Load, SMALL + n % 20 * 2 * MIB + (n / 20 % 32 * 8 + 1) * 4096, 8);
+        script.access_of(other, Access { gap: 100, ..held });
+    }
+    // The moved pages are still there.
+    for piece in 0..20 {
+        (1..256).step_by(2).for_each(|page| script.store(0, SMALL + piece * 2 * MIB + page * 4096));
+    }
+    let set = ["machine.memory_bytes=48MiB", "engine.check=on", LATE];
+    let (simulation, stats) = run(&config("radix", &set), script.finish(), &[0, 2]);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
+    assert_eq!(count(&stats, "made"), 1);
+    let moved = count(&stats, "moved");
+    assert!(moved > 500, "{moved}");
+    // The other CPU is interrupted after each step, which moves up to 32 pages.
+    let interrupts = stats.values["shootdown.interrupts"];
+    assert!(interrupts >= moved / 32, "{interrupts} for {moved} pages");
+    // A page has one fault, wherever it lies, unless it was touched in the segment.
+    let copied = count(&stats, "copied");
+    assert!(copied > 100, "{copied}");
+    assert_eq!(stats.values["fault.minor.count"], 20 * 256 + copied);
+    assert!(count(&stats, "isolated") + moved >= 16 * MIB / 4096);
+}
+
+#[test]
+fn without_contiguous_memory_there_is_no_segment() {
+    let mut script = half();
+    loads(&mut script, 20);
+    let late = r#"kernel.threads.late_segments={"bytes":"16MiB","least_bytes":"2MiB","sleep_cycles":1000000}"#;
+    let stats = finish(script.clone(), "radix", &["machine.memory_bytes=20MiB", late]);
+    let made = ["made", "copied", "bytes"].map(|name| count(&stats, name));
+    assert_eq!(made, [0, 0, 0]);
+    assert!(count(&stats, "refused") > 1, "it tries again");
+    assert_eq!(stats.values["fault.minor.count"], PAGES);
+    // Nor for mappings that are too small.
+    let stats = finish(
+        script,
+        "radix",
+        &[r#"kernel.threads.late_segments={"bytes":"1GiB","least_bytes":"2MiB","sleep_cycles":1000000}"#],
+    );
+    assert_eq!(count(&stats, "made"), 1, "the whole mapping, which is smaller");
+    let mut small = ScriptWriter::new();
+    small.mmap(0, BASE, MIB);
+    (0..20_000).for_each(|n| small.store(0, BASE + n % 256 * 4096));
+    let stats = finish(small, "radix", &[late]);
+    assert_eq!((count(&stats, "made"), count(&stats, "refused")), (0, 0));
+}
+
+/// What cuts or ends a segment does so to a late one; the next program gets its memory at once.
+#[test]
+fn calls_cut_a_late_segment_and_its_memory_is_used_again() {
+    for pages in [0, PAGES / 2] {
+        let mut script = half();
+        loads(&mut script, 20);
+        if pages > 0 {
+            script.event(0, EventKind::Munmap { addr: BASE, len: pages * 4096 });
+        } else {
+            script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        }
+        loads(&mut script, 1);
+        (PAGES..2 * PAGES).for_each(|page| script.store(0, BASE + page * 4096));
+        let stats = finish(script, "radix", &[LATE]);
+        assert_eq!(count(&stats, "made"), 1);
+        let faults = stats.values["fault.minor.count"] + stats.values["fault.outside.count"];
+        // After the fork, everything is paged again: both halves. Else the rest stays a segment.
+        assert_eq!(faults, if pages == 0 { 3 * PAGES } else { PAGES + pages }, "{pages}");
+    }
+}
+
+#[test]
+fn what_does_not_go_with_late_segments_is_refused() {
+    for (system, set, wrong) in [
+        ("nested-radix-shadow", LATE, "kernel.threads.late_segments: `guest` has shadow page tables"),
+        ("radix-ptemagnet", LATE, "a placement policy, which keeps track of frames"),
+        (
+            "radix",
+            r#"kernel.threads.late_segments={"bytes":"5000B","least_bytes":"1B","sleep_cycles":1}"#,
+            "multiples of 4096",
+        ),
+        (
+            "radix",
+            r#"kernel.threads.late_segments={"bytes":"4KiB","least_bytes":"8KiB","sleep_cycles":1}"#,
+            "late_segments.least_bytes: 8KiB is more than bytes",
+        ),
+        (
+            "radix",
+            r#"kernel.threads.late_segments={"bytes":"4KiB","least_bytes":"4KiB","sleep_cycles":0}"#,
+            "late_segments.sleep_cycles: 0",
+        ),
+    ] {
+        let error = assembled(system, &[set]).unwrap_err().to_string();
+        assert!(error.contains(wrong), "{system}: {error}");
+    }
+}
