@@ -5,6 +5,7 @@ A reproduction is one module with a `REPRODUCTION` and one entry here.
 
 from pagelab_studies import (
     hardware_demand_paging,
+    hardware_demand_paging_changes,
     hardware_demand_paging_window,
     hash_dont_cache,
     hash_dont_cache_related,
@@ -16,6 +17,7 @@ from pagelab_studies import (
     mfoe_variants,
     mfoe_window,
     ptemagnet,
+    ptemagnet_changes,
     ptemagnet_variants,
     ptemagnet_window,
     software_translation_cache,
@@ -36,11 +38,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         mfoe_variants,
         mfoe_window,
         ptemagnet,
+        ptemagnet_changes,
         ptemagnet_variants,
         ptemagnet_window,
         software_translation_cache,
         software_translation_cache_variants,
         hardware_demand_paging,
+        hardware_demand_paging_changes,
         hardware_demand_paging_window,
     )
 }
