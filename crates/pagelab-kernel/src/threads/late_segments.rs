@@ -209,7 +209,8 @@ impl LateSegments {
         let Some((space, range)) = best else { return Next::Done };
         (self.space, self.range, self.retries) = (space, range, 0);
         self.movable = movable(layer);
-        self.begin_region(layer, layer.frame_allocator().frames().start)
+        // What was set aside at boot is not worth a look.
+        self.begin_region(layer, Pfn(layer.memory.set_aside))
     }
 
     /// Begins with the first region at or behind a frame; gives up if there is none.
