@@ -28,6 +28,7 @@ mod members;
 mod numbers;
 mod other_tools;
 mod perf;
+mod perf_compressed;
 mod perf_data;
 mod perf_fields;
 mod perf_sample;

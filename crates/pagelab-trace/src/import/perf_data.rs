@@ -8,15 +8,16 @@
 //! and sorted.
 //!
 //! Left out and counted are samples without an address (of events for which none was asked), of guests and of
-//! hypervisors, and what [`Samples`] leaves out. Samples that perf lost are noted. Files of pipes, compressed records
-//! (`perf record -z`) and big-endian files are refused. Source: `tools/perf/Documentation/perf.data-file-format.txt`
-//! and `include/uapi/linux/perf_event.h` of Linux 6.12.
+//! hypervisors, and what [`Samples`] leaves out. Samples that perf lost are noted. In what `perf record -o -` writes,
+//! records name the events. Big-endian files are refused. Source:
+//! `tools/perf/Documentation/perf.data-file-format.txt` and `include/uapi/linux/perf_event.h` of Linux 6.12.
 
 use super::{
     Head, ImportOptions,
     files::only,
     input::Input,
     perf::{Operation, Sample, Samples},
+    perf_compressed::{Decompressor, RECORD_HEADER_BYTES, parse_header},
     perf_sample::{Attribute, RawSample},
     sink::{Problem, Sink},
 };
@@ -24,19 +25,21 @@ use crate::{AccessKind, TraceError};
 
 const MAGIC: &[u8] = b"PERFILE2";
 const BIG_ENDIAN_MAGIC: &[u8] = b"2ELIFREP";
-/// Bytes of the header; that of a pipe is shorter.
+/// Bytes of the header, in a file and in a pipe.
 const HEADER_BYTES: usize = 104;
+const PIPE_HEADER_BYTES: usize = 16;
 /// Bytes before the records: attributes and numbers of events.
 const MAX_PREFIX_BYTES: u64 = 64 << 20;
 /// Bytes of an attribute's section: offset and size.
 const SECTION_BYTES: u64 = 16;
-const RECORD_HEADER_BYTES: usize = 8;
 
 /// Types of records (`enum perf_event_type`, and those that perf itself adds).
 mod record {
     pub const LOST: u32 = 2;
     pub const SAMPLE: u32 = 9;
     pub const LOST_SAMPLES: u32 = 13;
+    pub const ATTRIBUTE: u32 = 64;
+    pub const TRACING_DATA: u32 = 66;
     pub const FINISHED_ROUND: u32 = 68;
     pub const AUXTRACE: u32 = 71;
     pub const COMPRESSED: u32 = 81;
@@ -54,15 +57,19 @@ pub(super) fn looks_like(head: Head<'_>) -> bool {
 /// Where the records are, and what they are of.
 struct Layout {
     attributes: Vec<Attribute>,
-    data_bytes: u64,
+    /// None in a pipe, where the records end with the file, and name the events.
+    data_bytes: Option<u64>,
 }
 
 /// Feeds the data to `sink`.
 pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOptions) -> Result<(), TraceError> {
     let input = only(inputs)?;
     let layout = begin(input)?;
+    let is_pipe = layout.data_bytes.is_none();
     let mut reader = Reader {
-        layout: &layout,
+        attributes: layout.attributes,
+        is_checked: false,
+        decompressor: None,
         samples: Samples::new(options),
         held: Vec::new(),
         last_round: 0,
@@ -70,17 +77,18 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOption
         lost: 0,
         hardware_trace: false,
     };
-    let end = input.offset().saturating_add(layout.data_bytes);
+    let end = input.offset().saturating_add(layout.data_bytes.unwrap_or(u64::MAX));
     let mut full = false;
     while input.offset() < end && !full {
         let offset = input.offset();
         let ahead = input.ahead(RECORD_HEADER_BYTES)?;
+        if is_pipe && ahead.is_empty() {
+            break;
+        }
         let Some(header) = ahead.first_chunk::<RECORD_HEADER_BYTES>() else {
             return Err(input.corrupt(format!("offset {offset}: cut off within the records")));
         };
-        let [t0, t1, t2, t3, m0, m1, s0, s1] = *header;
-        let (kind, misc) = (u32::from_le_bytes([t0, t1, t2, t3]), u16::from_le_bytes([m0, m1]));
-        let size = usize::from(u16::from_le_bytes([s0, s1]));
+        let (kind, misc, size) = parse_header(*header);
         let ahead = input.ahead(size)?;
         let Some(body) = ahead.get(RECORD_HEADER_BYTES..size) else {
             return Err(input.corrupt(format!("offset {offset}: a record of {size} bytes that is cut off")));
@@ -100,6 +108,7 @@ pub(super) fn read(inputs: &mut [Input], sink: &mut Sink, options: &ImportOption
         skip(input, extra)?;
     }
     if !full {
+        reader.ensure_whole().map_err(|what| input.corrupt(what))?;
         reader.deliver(u64::MAX, sink).map_err(|problem| problem.at(input, str::to_owned))?;
     }
     reader.finish(sink).map_err(|what| input.corrupt(what))
@@ -119,13 +128,15 @@ fn begin(input: &mut Input) -> Result<Layout, TraceError> {
     if head.starts_with(BIG_ENDIAN_MAGIC) {
         return Err(input.corrupt(as_text("perf's file of a big-endian machine")));
     }
+    let pipe_header = [MAGIC, &(PIPE_HEADER_BYTES as u64).to_le_bytes()].concat();
+    if head.starts_with(&pipe_header) {
+        input.consume(PIPE_HEADER_BYTES);
+        return Ok(Layout { attributes: Vec::new(), data_bytes: None });
+    }
     let Some(head) = head.first_chunk::<HEADER_BYTES>().copied().filter(|head| head.starts_with(MAGIC)) else {
         return Err(input.corrupt("offset 0: expected the header of perf.data"));
     };
     let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
-    if number(8) != HEADER_BYTES as u64 {
-        return Err(input.corrupt(as_text("perf's output of a pipe; record with `-o perf.data`")));
-    }
     let (attr_bytes, attrs, data) = (number(16), (number(24), number(32)), (number(40), number(48)));
     if data.1 == 0 {
         return Err(input.corrupt("perf.data without records: perf was stopped before it had finished the file"));
@@ -140,15 +151,33 @@ fn begin(input: &mut Input) -> Result<Layout, TraceError> {
         return Err(input.corrupt("events whose attributes are not before the records"));
     };
     input.consume(prefix_bytes);
+    ensure_usable(&attributes).map_err(|what| input.corrupt(what))?;
+    Ok(Layout { attributes, data_bytes: Some(data.1) })
+}
+
+/// Refuses events whose samples say too little.
+fn ensure_usable(attributes: &[Attribute]) -> Result<(), String> {
+    if attributes.is_empty() {
+        return Err("records without the attributes of their events".to_owned());
+    }
     if !attributes.iter().any(Attribute::has_address) {
-        return Err(input.corrupt(
-            "samples without the addresses of their data; record them by `perf mem record` or `perf record -d`",
-        ));
+        return Err(
+            "samples without the addresses of their data; record them by `perf mem record` or `perf record -d`"
+                .to_owned(),
+        );
     }
-    if attributes.len() > 1 && !Attribute::can_be_distinguished(&attributes) {
-        return Err(input.corrupt("samples of several events that cannot be told apart; record one event alone"));
+    if attributes.len() > 1 && !Attribute::can_be_distinguished(attributes) {
+        return Err("samples of several events that cannot be told apart; record one event alone".to_owned());
     }
-    Ok(Layout { attributes, data_bytes: data.1 })
+    Ok(())
+}
+
+/// The attribute of an event in a pipe: `struct perf_event_attr`, which has its size at 4, and the event's numbers.
+fn attribute_of_record(body: &[u8]) -> Option<Attribute> {
+    let bytes = u32::from_le_bytes(body.get(4..8)?.try_into().expect("4 bytes"));
+    let (attr, ids) = body.split_at_checked(usize::try_from(bytes).ok()?)?;
+    let ids = ids.chunks_exact(8).map(|id| u64::from_le_bytes(id.try_into().expect("8 bytes")));
+    Attribute::new(attr, ids.collect())
 }
 
 /// The attributes of the events; none if they are not where the header says.
@@ -185,8 +214,11 @@ struct Held {
     sample: Sample,
 }
 
-struct Reader<'a> {
-    layout: &'a Layout,
+struct Reader {
+    attributes: Vec<Attribute>,
+    /// The attributes were found usable; those of a pipe come before the first sample.
+    is_checked: bool,
+    decompressor: Option<Decompressor>,
     samples: Samples,
     held: Vec<Held>,
     /// The latest time of the round before, and of this one.
@@ -198,7 +230,7 @@ struct Reader<'a> {
     hardware_trace: bool,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) -> Result<Next, Problem> {
         let number =
             |at: usize| body.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
@@ -218,16 +250,60 @@ impl Reader<'_> {
                 let extra = number(0).ok_or_else(|| "a hardware trace without a size".to_owned())?;
                 return Ok(Next::Record { extra });
             }
-            record::COMPRESSED | record::COMPRESSED2 => {
-                return Err(as_text("compressed records; record without -z").into());
+            record::ATTRIBUTE => {
+                let attribute =
+                    attribute_of_record(body).ok_or_else(|| "an event's attribute that is cut off".to_owned())?;
+                self.attributes.push(attribute);
+                self.is_checked = false;
+            }
+            // What the kernel says of its tracepoints, in whole words behind the record.
+            record::TRACING_DATA => {
+                let bytes = body.first_chunk().ok_or_else(|| "tracing data without a size".to_owned())?;
+                return Ok(Next::Record { extra: u64::from(u32::from_le_bytes(*bytes)).next_multiple_of(8) });
+            }
+            record::COMPRESSED => return self.compressed(body, sink),
+            record::COMPRESSED2 => {
+                let bytes = number(0).and_then(|bytes| usize::try_from(bytes).ok());
+                let piece = bytes.and_then(|bytes| body[8..].get(..bytes));
+                return self.compressed(piece.ok_or_else(|| "compressed records that are cut off".to_owned())?, sink);
             }
             _ => {}
         }
         Ok(Next::Record { extra: 0 })
     }
 
+    /// Records from a piece of the compressed stream.
+    fn compressed(&mut self, piece: &[u8], sink: &mut Sink) -> Result<Next, Problem> {
+        let mut decompressor = match self.decompressor.take() {
+            Some(decompressor) => decompressor,
+            None => Decompressor::new()?,
+        };
+        let goes_on = decompressor.feed(piece, &mut |kind, misc, body| match kind {
+            record::COMPRESSED | record::COMPRESSED2 => Err("compressed records in others".to_owned().into()),
+            _ => match self.record(kind, misc, body, sink)? {
+                Next::Record { extra: 0 } => Ok(true),
+                Next::Record { .. } => Err("compressed records with a trace of hardware".to_owned().into()),
+                Next::Full => Ok(false),
+            },
+        })?;
+        self.decompressor = Some(decompressor);
+        Ok(if goes_on { Next::Record { extra: 0 } } else { Next::Full })
+    }
+
+    /// Refuses a file that ends within a compressed record, or that names no events.
+    fn ensure_whole(&self) -> Result<(), String> {
+        if self.decompressor.as_ref().is_some_and(|decompressor| !decompressor.is_complete()) {
+            return Err("cut off within the compressed records".to_owned());
+        }
+        ensure_usable(&self.attributes)
+    }
+
     fn hold(&mut self, misc: u16, body: &[u8], sink: &mut Sink) -> Result<(), Problem> {
-        let attribute = Attribute::find_for_sample(&self.layout.attributes, body)
+        if !self.is_checked {
+            ensure_usable(&self.attributes)?;
+            self.is_checked = true;
+        }
+        let attribute = Attribute::find_for_sample(&self.attributes, body)
             .ok_or_else(|| "a sample of an event that the file does not name".to_owned())?;
         let raw =
             RawSample::new(attribute, body).ok_or_else(|| "a sample that is shorter than its fields".to_owned())?;

@@ -1,6 +1,6 @@
 //! perf's own file: samples in the order of their times, with what their fields say.
 
-use std::{fs, ops::ControlFlow};
+use std::{fs, io::Write, ops::ControlFlow};
 
 use crate::support::{Item, read};
 use pagelab_trace::{
@@ -128,12 +128,95 @@ fn files_without_addresses_or_in_other_forms_are_refused() {
     refused(&file(&[IP | TID | TIME], &records), &["without the addresses", "perf record -d"]);
     let plain = file(&[FIELDS], &sample(1, 1, 41, 1, 0x1000, 2));
     refused(&file(&[FIELDS], &[]), &["before it had finished"]);
-    refused(&[b"PERFILE2".to_vec(), numbers(&[16]), vec![0; 200]].concat(), &["a pipe", "-o perf.data", TEXT]);
     refused(&[&b"2ELIFREP"[..], &plain[8..]].concat(), &["big-endian", TEXT]);
-    refused(&file(&[FIELDS], &record(81, 0, &[0; 16])), &["compressed records", "without -z", TEXT]);
     refused(&file(&[FIELDS], &record(SAMPLE, BY_USER, &numbers(&[1, 2]))), &["offset 256", "shorter than its fields"]);
     refused(&file(&[FIELDS, FIELDS], &sample(7, 1, 41, 1, 0x1000, 2)), &["does not name"]);
     refused(&plain[..plain.len() - 3], &["cut off"]);
     let trace = [record(71, 0, &numbers(&[16, 0, 0, 0])), vec![0; 16]].concat();
     refused(&file(&[FIELDS], &trace), &["hardware trace", "--itrace=M", TEXT]);
+}
+
+const COMPRESSED: u32 = 81;
+const COMPRESSED2: u32 = 83;
+
+/// Samples whose times alternate between two buffers, and the addresses that come of them.
+fn many_samples() -> (Vec<u8>, Vec<(u64, u64)>) {
+    let times: Vec<u64> = (0..3000).map(|index| index ^ 1).collect();
+    let records = times.iter().map(|time| sample(1, 0x40_1000, 41, *time, 0x1_0000 + time * 4096, 2));
+    (records.collect::<Vec<_>>().concat(), (0..3000).map(|time| (LOAD, 0x1_0000 + time * 4096)).collect())
+}
+
+fn of_data(accesses: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    accesses.into_iter().filter(|(kind, _)| *kind != FETCH).collect()
+}
+
+/// One zstd stream, as `perf record -z` writes it: flushed at each record, whatever the pieces hold.
+fn compressed(plain: &[u8], piece_bytes: usize, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    let mut records = Vec::new();
+    for piece in plain.chunks(piece_bytes) {
+        encoder.write_all(piece).unwrap();
+        encoder.flush().unwrap();
+        records.extend(wrap(&std::mem::take(encoder.get_mut())));
+    }
+    records
+}
+
+#[test]
+fn compressed_records_are_read_wherever_they_are_cut() {
+    let (plain, expected) = many_samples();
+    for piece_bytes in [1001, 60_000, plain.len()] {
+        let records = compressed(&plain, piece_bytes, |piece| record(COMPRESSED, 0, piece));
+        let (summary, accesses, _) = import_bytes(&file(&[FIELDS], &records)).unwrap();
+        assert_eq!((summary.records, of_data(accesses)), (3000, expected.clone()), "{piece_bytes}");
+    }
+    // The newer form has a size, and is padded.
+    let padded = |piece: &[u8]| {
+        let mut body = [&numbers(&[piece.len() as u64]), piece].concat();
+        body.resize(body.len().next_multiple_of(8), 0);
+        record(COMPRESSED2, 0, &body)
+    };
+    let (_, accesses, _) = import_bytes(&file(&[FIELDS], &compressed(&plain, 999, padded))).unwrap();
+    assert_eq!(of_data(accesses), expected);
+}
+
+#[test]
+fn damaged_compressed_records_are_refused() {
+    let (plain, _) = many_samples();
+    let cut = compressed(&plain[..plain.len() - 5], 1001, |piece| record(COMPRESSED, 0, piece));
+    refused(&file(&[FIELDS], &cut), &["cut off within the compressed records"]);
+    refused(&file(&[FIELDS], &record(COMPRESSED, 0, &[0x55; 16])), &["offset 256", "zstd cannot decompress"]);
+    refused(&file(&[FIELDS], &record(COMPRESSED2, 0, &numbers(&[99, 0]))), &["compressed records that are cut off"]);
+    let empty = compressed(&record(SAMPLE, 0, &[])[..6], 6, |piece| record(COMPRESSED, 0, piece));
+    refused(&file(&[FIELDS], &empty), &["cut off within"]);
+    let short = compressed(&[9, 0, 0, 0, 0, 0, 3, 0], 8, |piece| record(COMPRESSED, 0, piece));
+    refused(&file(&[FIELDS], &short), &["a compressed record of 3 bytes"]);
+    let nested = compressed(&record(COMPRESSED, 0, &[0; 8]), 16, |piece| record(COMPRESSED, 0, piece));
+    refused(&file(&[FIELDS], &nested), &["compressed records in others"]);
+}
+
+/// What `perf record -o -` writes.
+fn pipe(fields: u64, records: &[u8]) -> Vec<u8> {
+    let attr = [numbers(&[4 | ATTR_BYTES << 32, 0x1cd, 1, fields]), vec![0; ATTR_BYTES as usize - 32]].concat();
+    let attribute = record(64, 0, &[attr, numbers(&[1])].concat());
+    // 13 bytes about tracepoints follow their record, as 16.
+    let tracing = [record(66, 0, &13_u32.to_le_bytes()), vec![0xff; 16]].concat();
+    [b"PERFILE2".to_vec(), numbers(&[16]), attribute, tracing, records.to_vec()].concat()
+}
+
+#[test]
+fn what_perf_writes_to_a_pipe_is_read() {
+    let (plain, expected) = many_samples();
+    let packed = compressed(&plain, 777, |piece| record(COMPRESSED, 0, piece));
+    for records in [plain, packed] {
+        let (summary, accesses, _) = import_bytes(&pipe(FIELDS, &records)).unwrap();
+        assert_eq!((summary.format, summary.records), (ImportFormat::PerfData, 3000));
+        assert_eq!(of_data(accesses), expected);
+    }
+    let short = sample(1, 0x40_1000, 41, 1, 0x1000, 2);
+    refused(&pipe(IP | TID | TIME, &short), &["without the addresses", "perf record -d"]);
+    refused(&[b"PERFILE2".to_vec(), numbers(&[16]), short].concat(), &["without the attributes of their events"]);
+    refused(&[b"PERFILE2".to_vec(), numbers(&[16])].concat(), &["without the attributes of their events"]);
+    let whole = pipe(FIELDS, &sample(1, 0x40_1000, 41, 1, 0x1000, 2));
+    refused(&whole[..whole.len() - 3], &["cut off"]);
 }
