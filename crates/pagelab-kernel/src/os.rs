@@ -81,7 +81,9 @@ impl Os {
         }
         os.set_reclaim_up(config, &mut booted)?;
         for (layer, layer_config) in booted.iter_mut().flatten().zip(configs) {
+            layer.data.program_cpus = config.program_cpus;
             layer.boot_stage_lines(&config.kernel.most_lines())?;
+            layer.boot_vma_locks(config.kernel.fault_lock)?;
             if config.machine.instruction_caches {
                 layer.boot_code(config.kernel.code)?;
             }

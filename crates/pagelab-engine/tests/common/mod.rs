@@ -438,8 +438,8 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         let set_aside = layer.boot_reserved_frames();
         let tables = layer.table_frames();
         // The allocator's, the zero page, one per CPU and one per space, including the direct map.
-        let kernel =
-            2 + layer.data.cpus.len() as u64 + 1 + spaces.len() as u64 + layer.request_frames() + layer.code_frames();
+        let kernel = 2 + layer.data.cpus.len() as u64 + 1 + spaces.len() as u64;
+        let kernel = kernel + layer.request_frames() + layer.code_frames() + layer.vma_lock_frames();
         let engine = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames() + engine.table_frames());
         let reserved = engine
             + layer.mechanisms.table_blocks.as_ref().map_or(0, TableBlocks::held_frames)

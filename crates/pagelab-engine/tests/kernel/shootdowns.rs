@@ -31,6 +31,11 @@ fn on_two_cores(script: ScriptWriter, idle_tlb: &str) -> Statistics {
     stats
 }
 
+/// Lets the other thread continue when the first has come here: both wait at the event.
+fn wait_for_each_other(script: &mut ScriptWriter) {
+    script.mmap(0, page(200), 4096);
+}
+
 /// Keeps a thread busy for longer than anything else in these tests.
 fn keep_busy(script: &mut ScriptWriter, thread: u32, page: u64) {
     (0..20_000).for_each(|n| script.load(thread, page + n % 64 * 64));
@@ -42,6 +47,7 @@ fn a_cpu_that_runs_the_space_is_interrupted_and_loses_the_pages_only() {
     let other = script.thread(0);
     script.mmap(0, BASE, 0x10_000);
     (0..4).for_each(|n| script.store(0, page(n)));
+    wait_for_each_other(&mut script);
     (0..4).for_each(|n| script.load(other, page(n)));
     script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
     (0..3).for_each(|n| script.load(other, page(n)));
@@ -61,6 +67,7 @@ fn a_cpu_that_interrupts_another_waits_for_it() {
         let other = script.thread(0);
         script.mmap(0, BASE, 0x10_000);
         (0..4).for_each(|n| script.store(0, page(n)));
+        wait_for_each_other(&mut script);
         keep_busy(&mut script, other, page(0));
         script.event(0, EventKind::Munmap { addr: page(3), len: 4096 });
         let set = [format!("kernel.shootdown_ipi_cycles={ipi_cycles}"), "engine.sync_quantum_cycles=0".to_owned()];
@@ -147,6 +154,7 @@ fn a_lazy_cpu_is_interrupted_where_page_tables_are_freed() {
         let other = script.thread(0);
         script.mmap(0, BASE, 0x10_000);
         (0..2).for_each(|n| script.store(0, page(n)));
+        wait_for_each_other(&mut script);
         script.load(other, page(0));
         script.event(other, EventKind::ThreadExit);
         keep_busy(&mut script, 0, page(0));

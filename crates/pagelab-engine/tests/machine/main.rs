@@ -16,6 +16,7 @@ mod hashed_segments;
 mod hashed_sizes;
 mod instruction_cache;
 mod kernel_branches;
+mod line_transfers;
 mod mmu_caches;
 mod nested_walks;
 mod pinned_tables;

@@ -42,7 +42,7 @@ impl Hierarchy {
             let served = if self.private[core].l1.access(line, true) {
                 HitLevel::L1
             } else {
-                self.request::<S>(core, line, true, false).0
+                self.request::<S>(core, line, true, false).served
             };
             found[served as usize] += 1;
         }

@@ -13,6 +13,14 @@ use super::{Hierarchy, Private};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::ids::CoreId;
 
+/// How other cores held a line before a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Snooped {
+    pub copies: RemoteCopies,
+    /// Additional cycles for the distance of the cores that gave or lost the line.
+    pub distance: u32,
+}
+
 /// How other cores hold a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RemoteCopies {
@@ -51,8 +59,8 @@ impl Private {
 impl Hierarchy {
     /// Step 4 and, with `write`, the upgrade: looks for the line in the other cores and changes or removes their copies
     /// as the read or write requires. Marks the core itself as present.
-    pub(super) fn snoop<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> RemoteCopies {
-        let mut found = RemoteCopies::None;
+    pub(super) fn snoop<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> Snooped {
+        let mut found = Snooped { copies: RemoteCopies::None, distance: 0 };
         let mut holders = self.may_hold(core, line, write);
         while holders != 0 {
             let number = CoreId::from(holders.trailing_zeros() as usize);
@@ -61,7 +69,12 @@ impl Hierarchy {
             let held = if write { other.remove::<S>(line) } else { other.state::<S>(line).max(other.code_state(line)) };
             let Some(state) = held else { continue };
             let owned = state >= LineState::EXCLUSIVE;
-            found = found.max(if owned { RemoteCopies::Owned } else { RemoteCopies::Shared });
+            found.copies = found.copies.max(if owned { RemoteCopies::Owned } else { RemoteCopies::Shared });
+            if (write || owned) && !self.distance.is_empty() {
+                let cores = self.private.len();
+                found.distance = found.distance.max(self.distance[core.index() * cores + number.index()]);
+            }
+            let other = &mut self.private[number];
             if write {
                 other.stats.invalidations += 1;
                 self.note_loss::<S>(&[CacheLevel::L1, CacheLevel::L2], number, line);
@@ -93,21 +106,22 @@ impl Hierarchy {
         others
     }
 
-    /// A write to a line that is shared in the core's own caches.
-    pub(super) fn upgrade<S: Shape>(&mut self, core: CoreId, line: LineAddr) {
+    /// A write to a line that is shared in the core's own caches. Returns its additional cycles.
+    pub(super) fn upgrade<S: Shape>(&mut self, core: CoreId, line: LineAddr) -> u32 {
         self.private[core].stats.upgrades += 1;
         let others = self.snoop::<S>(core, line, true);
-        debug_assert!(others != RemoteCopies::Owned, "{line:?} is shared here and owned elsewhere");
+        debug_assert!(others.copies != RemoteCopies::Owned, "{line:?} is shared here and owned elsewhere");
+        self.upgrade_latency + others.distance
     }
 
-    /// Serves a write to a line in the L1, where the line can only be shared. Returns false if the L1 does not hold it.
-    pub(super) fn upgrade_in_l1<S: Shape>(&mut self, core: CoreId, line: LineAddr) -> bool {
+    /// Serves a write to a line in the L1, where the line can only be shared. Returns the additional cycles; `None` if
+    /// the L1 does not hold it.
+    pub(super) fn upgrade_in_l1<S: Shape>(&mut self, core: CoreId, line: LineAddr) -> Option<u32> {
         let l1 = &mut self.private[core].l1;
         let at = l1.place::<S::L1>(line);
-        let Some(way) = l1.find::<S::L1>(at) else { return false };
+        let way = l1.find::<S::L1>(at)?;
         l1.promote_modified::<S::L1>(at, way);
-        self.upgrade::<S>(core, line);
-        true
+        Some(self.upgrade::<S>(core, line))
     }
 
     /// Checks every line of every cache.

@@ -8,6 +8,7 @@ use super::index::{MAX_SETS, SetIndex};
 use super::slices::MAX_HASH_BITS;
 use super::ways::{MAX_WAYS, TAG_LIMIT};
 use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT};
+use pagelab_base::switch::Switch;
 
 /// The data caches of a machine: a private L1 and L2 per core, an L3 shared by all cores, and memory.
 ///
@@ -33,6 +34,14 @@ pub struct CacheConfig {
     /// another core of a Sandy Bridge (Intel 64 and IA-32 Optimization Reference Manual, load latencies).
     #[serde(default = "default_cache_to_cache")]
     pub cache_to_cache_latency_cycles: u32,
+    /// Longer latencies between distant cores: clusters, dies, sockets. The largest that applies to two cores counts,
+    /// for transfers and, by its difference to `cache_to_cache_latency_cycles`, for upgrades. Default: all cores are
+    /// equally far apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub far_cores: Vec<FarCores>,
+    /// Whether transfers of a line between cores wait for each other; `off` lets all begin at once.
+    #[serde(default = "on", skip_serializing_if = "is_on")]
+    pub queue_transfers: Switch,
     /// Additional cycles of a write to a shared line, to invalidate the other cores' copies. Default 43, a clean hit in
     /// another core in the same table (estimated: the same message is sent).
     #[serde(default = "default_upgrade")]
@@ -47,6 +56,16 @@ pub struct CacheConfig {
     /// line-fill buffers of an Intel core since Nehalem (Intel 64 and IA-32 Optimization Reference Manual).
     #[serde(default = "default_bulk_parallelism")]
     pub bulk_parallelism: u32,
+}
+
+/// A longer latency of transfers between distant cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FarCores {
+    /// Consecutive cores that are near each other: a cluster, a die or a socket.
+    pub cores: u32,
+    /// Cycles of an access that another core's private cache serves, from one such group to another.
+    pub latency_cycles: u32,
 }
 
 /// A cache of one core.
@@ -164,6 +183,15 @@ pub enum WalkerEntry {
     L1,
     /// The private L2, which is then required.
     L2,
+}
+
+fn on() -> Switch {
+    Switch(true)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_on(switch: &Switch) -> bool {
+    switch.0
 }
 
 fn default_cache_to_cache() -> u32 {
@@ -324,6 +352,19 @@ impl CacheConfig {
         let private = self.levels().take_while(|l| l.name != "l3").last().expect("there is always an L1");
         if self.cache_to_cache_latency_cycles <= private.latency {
             return Err(slower("cache_to_cache_latency_cycles", self.cache_to_cache_latency_cycles, &private));
+        }
+        let mut nearer = ("cache_to_cache_latency_cycles".to_owned(), self.cache_to_cache_latency_cycles, 0);
+        for (n, far) in self.far_cores.iter().enumerate() {
+            let key = |name: &str| format!("far_cores.{n}.{name}");
+            if far.cores <= nearer.2 {
+                let what = format!("{} is not possible; a wider group has more than {} cores", far.cores, nearer.2);
+                return Err(CacheConfigError::new(key("cores"), what));
+            }
+            if far.latency_cycles <= nearer.1 {
+                let what = format!("{} must be more than {}, which is {}", far.latency_cycles, nearer.0, nearer.1);
+                return Err(CacheConfigError::new(key("latency_cycles"), what));
+            }
+            nearer = (key("latency_cycles"), far.latency_cycles, far.cores);
         }
         if self.walker_entry == WalkerEntry::L2 && self.l2.is_none() {
             return Err(CacheConfigError::new("walker_entry", "'l2' needs an l2; configure one or write 'l1'"));

@@ -3,6 +3,7 @@
 use super::exact::Tables;
 use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
+use pagelab_base::cycles::Cycles;
 use pagelab_base::host::Vectors;
 use pagelab_base::ids::CoreId;
 
@@ -13,6 +14,15 @@ pub trait CoreCaches {
 
     /// See [`Hierarchy::hint`].
     fn hint(&self, line: LineAddr);
+
+    /// See [`Hierarchy::set_request_time`]; `now` is called only if requests need a time.
+    fn set_request_time(&mut self, now: impl FnOnce() -> Cycles);
+
+    /// See [`Hierarchy::must_defer`].
+    fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool;
+
+    /// See [`Hierarchy::may_be_contended`].
+    fn may_be_contended(&self, line: LineAddr) -> bool;
 }
 
 /// Caches of any shape.
@@ -32,6 +42,23 @@ impl CoreCaches for AnyCaches<'_> {
     #[inline(always)]
     fn hint(&self, line: LineAddr) {
         self.all.hint(self.core, line);
+    }
+
+    #[inline(always)]
+    fn set_request_time(&mut self, now: impl FnOnce() -> Cycles) {
+        if self.all.orders_transfers() {
+            self.all.set_request_time(now());
+        }
+    }
+
+    #[inline(always)]
+    fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool {
+        self.all.must_defer(line, others)
+    }
+
+    #[inline(always)]
+    fn may_be_contended(&self, line: LineAddr) -> bool {
+        self.all.may_be_contended(line)
     }
 }
 
@@ -82,5 +109,19 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     #[inline(always)]
     fn hint(&self, line: LineAddr) {
         self.tables.hint(line.0);
+    }
+
+    // There is no other core.
+    #[inline(always)]
+    fn set_request_time(&mut self, _: impl FnOnce() -> Cycles) {}
+
+    #[inline(always)]
+    fn must_defer(&mut self, _: LineAddr, _: Cycles) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn may_be_contended(&self, _: LineAddr) -> bool {
+        false
     }
 }

@@ -84,6 +84,11 @@
 //! With `machine.memory` a line from DRAM takes the latency of its node instead of `dram_latency_cycles`, and waits
 //! until the node's channel is free (`memory.rs`). This does not change where lines are found.
 //!
+//! # Transfers between cores
+//! Once [`Hierarchy::order_transfers`] has been called, requests that take a line from other cores, or that invalidate
+//! their copies, wait for each other (`transfers.rs`). This does not change where lines are found. Between distant
+//! cores (`far_cores`) a transfer or an upgrade takes longer, by the largest distance of the cores that lose the line.
+//!
 //! # Instructions
 //! With `l1i`, a core has an instruction cache (`instructions.rs`). A line that it lacks is a read that enters at the
 //! L2, as step 1 describes for walks, and then fills it. Its victims are dropped, as nothing writes them. Lines leave
@@ -102,6 +107,7 @@ mod exact;
 mod index;
 mod instructions;
 mod memory;
+mod ordering;
 pub mod prefetch;
 mod replacement;
 mod request;
@@ -113,11 +119,12 @@ mod test_support;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod transfers;
 mod ways;
 
 pub use config::{
-    CacheConfig, CacheConfigError, Inclusion, MAX_CORES, PrivateCacheConfig, ReplacementPolicy, SharedCacheConfig,
-    SliceHash, WalkerEntry,
+    CacheConfig, CacheConfigError, FarCores, Inclusion, MAX_CORES, PrivateCacheConfig, ReplacementPolicy,
+    SharedCacheConfig, SliceHash, WalkerEntry,
 };
 pub use core_caches::{AnyCaches, CoreCaches, KnownCaches};
 pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
@@ -129,6 +136,7 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::ids::CoreId;
 use pagelab_base::rng::Rng;
 use shape::Code;
+use transfers::Transfers;
 
 /// Who makes a request, for the statistics; a walk may also enter at another level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -213,6 +221,12 @@ pub struct Hierarchy {
     shared_stats: SharedCacheStats,
     /// Present with prefetchers, or with memory that has more than a latency.
     traffic: Option<Box<Traffic>>,
+    /// Present if transfers between cores wait for each other.
+    transfers: Option<Box<Transfers>>,
+    /// Bits of the lines that several cores want; see `transfers.rs`.
+    contended: u64,
+    /// Additional cycles of a transfer from one core to another, row by row; empty if all are equally far apart.
+    distance: Vec<u32>,
 }
 
 /// Random additional cycles of memory accesses, which change how the cores' accesses interleave: Alameldeen and Wood,
@@ -302,6 +316,9 @@ impl Hierarchy {
             perturbation: Perturbation::default(),
             shared_stats: SharedCacheStats::default(),
             traffic: None,
+            transfers: None,
+            contended: 0,
+            distance: Vec::new(),
         })
     }
 
@@ -340,6 +357,9 @@ impl Hierarchy {
 
     /// A locked read-modify-write.
     pub fn access_locked(&mut self, core: CoreId, line: LineAddr, requester: Requester) -> RequestOutcome {
+        if self.may_be_contended(line) {
+            self.do_not_merge(core, line);
+        }
         let outcome = self.access(core, line, true, requester);
         RequestOutcome { cycles: outcome.cycles + self.locked_extra, ..outcome }
     }

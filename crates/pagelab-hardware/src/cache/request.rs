@@ -5,7 +5,7 @@
 //! whether there are other cores, and the ways of common geometries. Code for one core contains nothing of coherence.
 
 use super::array::{Array, Evicted, LineState, SetAndTag};
-use super::coherence::RemoteCopies;
+use super::coherence::{RemoteCopies, Snooped};
 use super::exact::Exact;
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Code, ManyCores, OneCore, Shape};
@@ -68,6 +68,16 @@ impl Code {
     }
 }
 
+/// Where a request found its line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub served: HitLevel,
+    /// Cycles in addition to that level's latency.
+    pub extra: u32,
+    /// Whether the line, or the right to write it, came from other cores.
+    pub moved: bool,
+}
+
 impl Private {
     /// Whether these caches and the L3 have the ways and sets of `S`.
     pub(super) fn are<S: Shape>(&self, l3: &Array) -> bool {
@@ -94,12 +104,25 @@ impl Hierarchy {
         requester: Requester,
     ) -> RequestOutcome {
         let at_l2 = requester == Requester::Walk && self.walker_at_l2;
-        let (served, mut extra) = self.request::<S>(core, line, write, at_l2);
-        if S::COHERENT && served == HitLevel::Dram {
-            extra += self.perturbation.draw();
+        if S::COHERENT
+            && write
+            && self.may_be_contended(line)
+            && let Some(merged) = self.merge(core, line, requester)
+        {
+            return merged;
         }
+        let Found { served, extra, moved } = self.request::<S>(core, line, write, at_l2);
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
-        RequestOutcome { served, cycles: self.latency[served as usize] + extra }
+        let mut cycles = self.latency[served as usize] + extra;
+        if S::COHERENT {
+            if served == HitLevel::Dram {
+                cycles += self.perturbation.draw();
+            }
+            if moved || !matches!(served, HitLevel::L1 | HitLevel::L2) && self.may_be_contended(line) {
+                cycles += self.wait_in_queue(core, line, cycles, moved);
+            }
+        }
+        RequestOutcome { served, cycles }
     }
 
     #[inline(always)]
@@ -107,20 +130,16 @@ impl Hierarchy {
         &mut self.private[if S::COHERENT { core } else { CoreId::FIRST }]
     }
 
-    /// The level at which the line was found, and cycles in addition to that level's latency. Unless `at_l2`, the L1
-    /// look-up (step 2) has already failed.
+    /// Finds a line and moves it to the core. Unless `at_l2`, the L1 look-up (step 2) has already failed.
     #[inline(always)]
-    pub(super) fn request<S: Shape>(
-        &mut self,
-        core: CoreId,
-        line: LineAddr,
-        write: bool,
-        at_l2: bool,
-    ) -> (HitLevel, u32) {
+    pub(super) fn request<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool, at_l2: bool) -> Found {
         if at_l2 {
             self.pass_l1_copy_to_l2::<S>(core, line, write);
-        } else if S::COHERENT && write && self.upgrade_in_l1::<S>(core, line) {
-            return (HitLevel::L1, self.upgrade_latency);
+        } else if S::COHERENT
+            && write
+            && let Some(extra) = self.upgrade_in_l1::<S>(core, line)
+        {
+            return Found { served: HitLevel::L1, extra, moved: true };
         }
 
         // Step 3.
@@ -136,21 +155,18 @@ impl Hierarchy {
                 if at_l2 && write {
                     l2.set_state(at, way, LineState::MODIFIED);
                 }
-                let mut extra = 0;
-                if S::COHERENT && write && state == LineState::SHARED {
-                    self.upgrade::<S>(core, line);
-                    extra = self.upgrade_latency;
-                }
+                let moved = S::COHERENT && write && state == LineState::SHARED;
+                let extra = if moved { self.upgrade::<S>(core, line) } else { 0 };
                 if !at_l2 {
                     // Modified data in the L2 is newer than memory's, but the L1's copy is not newer than the L2's.
                     let clean = if S::COHERENT { state.min(LineState::EXCLUSIVE) } else { LineState::EXCLUSIVE };
                     self.fill_l1::<S>(core, line, at_l1, if write { LineState::MODIFIED } else { clean });
                 }
-                return (HitLevel::L2, extra);
+                return Found { served: HitLevel::L2, extra, moved };
             }
         }
 
-        let (served, state) = self.fetch::<S>(core, line, write);
+        let (found, state) = self.fetch::<S>(core, line, write);
 
         // Step 7.
         if let (Some(l2), Some(at)) = (&mut self.core::<S>(core).l2, in_l2) {
@@ -161,33 +177,36 @@ impl Hierarchy {
         if !at_l2 {
             self.fill_l1::<S>(core, line, at_l1, if write { LineState::MODIFIED } else { state });
         }
-        (served, 0)
+        found
     }
 
     /// Steps 4 to 6: finds the line outside of the core's own caches and fills the L3 if necessary. Returns the state
     /// in which the core gets the line, before its own write.
     #[inline(always)]
-    pub(super) fn fetch<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> (HitLevel, LineState) {
+    pub(super) fn fetch<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> (Found, LineState) {
         let mut state = LineState::EXCLUSIVE;
+        let mut moved = false;
         if S::COHERENT {
-            let others = self.snoop::<S>(core, line, write);
-            if others != RemoteCopies::None && !write {
+            let Snooped { copies, distance } = self.snoop::<S>(core, line, write);
+            if copies != RemoteCopies::None && !write {
                 state = LineState::SHARED;
             }
-            if others == RemoteCopies::Owned {
-                return (HitLevel::Remote, state);
+            if copies == RemoteCopies::Owned {
+                return (Found { served: HitLevel::Remote, extra: distance, moved: true }, state);
             }
+            moved = write && copies != RemoteCopies::None;
         }
-        let Some(l3) = &mut self.l3 else { return (HitLevel::Dram, state) };
+        let found = |served| Found { served, extra: 0, moved };
+        let Some(l3) = &mut self.l3 else { return (found(HitLevel::Dram), state) };
         let at = l3.place::<S::L3>(line);
         if let Some(way) = l3.find::<S::L3>(at) {
             l3.promote::<S::L3>(at, way);
-            return (HitLevel::L3, state);
+            return (found(HitLevel::L3), state);
         }
         let evicted = l3.fill::<S::L3>(at, LineState::EXCLUSIVE, 1 << core.index());
         self.note_fill::<S>(CacheLevel::L3, core, line, evicted.as_ref());
         self.drop_from_l3::<S>(evicted);
-        (HitLevel::Dram, state)
+        (found(HitLevel::Dram), state)
     }
 
     #[inline(always)]

@@ -30,6 +30,10 @@ pub struct CoreCacheStats {
     pub downgrade_writebacks: u64,
     /// Lines that this core lost because the inclusive L3 evicted them.
     pub back_invalidations: u64,
+    /// Requests that waited for a transfer of their line between cores.
+    pub queued: u64,
+    /// Cycles of these waits.
+    pub queue_cycles: u64,
 }
 
 /// Statistics that belong to no single core.
@@ -78,6 +82,8 @@ impl CoreCacheStats {
         self.downgrades += other.downgrades;
         self.downgrade_writebacks += other.downgrade_writebacks;
         self.back_invalidations += other.back_invalidations;
+        self.queued += other.queued;
+        self.queue_cycles += other.queue_cycles;
     }
 }
 

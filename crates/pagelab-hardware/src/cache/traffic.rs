@@ -282,7 +282,7 @@ impl Hierarchy {
             let served = if self.private[core].l1.access_any(line, true) {
                 HitLevel::L1
             } else {
-                self.request::<S>(core, line, true, false).0
+                self.request::<S>(core, line, true, false).served
             };
             found[served as usize] += 1;
             if let Some(traffic) = &mut self.traffic {
@@ -345,9 +345,9 @@ impl Hierarchy {
             return;
         }
         let served = match level {
-            CacheLevel::L1 => self.request::<S>(core, line, false, false).0,
-            CacheLevel::L2 => self.request::<S>(core, line, false, true).0,
-            CacheLevel::L3 => self.fetch::<S>(core, line, false).0,
+            CacheLevel::L1 => self.request::<S>(core, line, false, false).served,
+            CacheLevel::L2 => self.request::<S>(core, line, false, true).served,
+            CacheLevel::L3 => self.fetch::<S>(core, line, false).0.served,
         };
         let latency = Cycles::from(self.latency[served as usize]);
         let Some(traffic) = &mut self.traffic else { return };

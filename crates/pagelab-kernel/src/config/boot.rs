@@ -13,6 +13,8 @@ pub struct BootConfig<'a> {
     pub kernel: &'a KernelConfig,
     /// The resources that they manage.
     pub machine: MachineResources,
+    /// Number of hardware threads that programs run on.
+    pub program_cpus: u32,
     /// Whether a flat record of all mappings is kept, to check translations against.
     pub check: bool,
 }

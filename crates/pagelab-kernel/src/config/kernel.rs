@@ -46,6 +46,10 @@ pub struct KernelConfig {
     pub pages_per_fault: u32,
     /// Pages that a CPU batches before it adds them to the LRU lists under their lock.
     pub lru_batch: u32,
+    /// With several CPUs: mapped pages that a CPU counts before it adds them to the counters of the address space.
+    /// Default 64 (`TASK_RSS_EVENTS_THRESH`, until Linux 6.1; there, each thread counts its own).
+    #[serde(default = "default_rss_batch")]
+    pub rss_batch: u32,
     /// Pages that a CPU charges to the memory cgroup at a time.
     pub charge_batch: u32,
     /// Cycles of a fork per page that the child shares.
@@ -135,6 +139,10 @@ impl KernelConfig {
         }
         most
     }
+}
+
+fn default_rss_batch() -> u32 {
+    64
 }
 
 pub(super) fn on() -> Switch {

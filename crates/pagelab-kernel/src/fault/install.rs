@@ -88,6 +88,8 @@ impl Fault {
     fn count_mapped(&mut self, os: &mut Os, mapped: u64) {
         let (work, exception, size, order) =
             (self.progress.work, self.request.exception, self.target.size, self.target.order);
+        let (cpu, batch) = (self.request.cpu, os.costs.rss_batch);
+        self.layer(os).count_resident(cpu, mapped as u32, batch);
         let counters = self.counters(os);
         match work {
             FaultWork::ZeroPage => counters.zero_page += 1,

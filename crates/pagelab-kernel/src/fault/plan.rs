@@ -14,6 +14,7 @@ use crate::reclaim::plan_scan;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
+use pagelab_base::ids::SpaceId;
 use pagelab_base::io::DeviceRequest;
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::WalkList;
@@ -28,14 +29,17 @@ const MAPLE_NODE_LINES: u64 = 2;
 
 /// Plans the search for the VMA that starts at `start`, and the lock. The lines of a node of the index depend on the
 /// part of the address space that the node covers, so that searches near each other share nodes.
-pub fn plan_vma_search(os: &Os, space: &AddressSpace, start: VirtAddr, step: &mut Step) {
+pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
+    let (layer, lock) = (&os.layers[id.layer], os.costs.fault_lock);
+    let space = &layer.spaces[id.index];
     let vmas = space.vmas.len() as u64;
     let (depth, lines) = match os.costs.vma_index {
         VmaIndex::RbTree => (vmas.checked_ilog2().map_or(0, |log| log + 1), 1),
         VmaIndex::MapleTree => (1 + vmas.div_ceil(MAPLE_LEAF).max(1).ilog(MAPLE_FANOUT), MAPLE_NODE_LINES),
     };
-    if os.costs.fault_lock == FaultLock::Mm {
-        step.kernel(RefKind::Locked, space.lock_line());
+    let lock_line = layer.fault_lock_line(lock, id.index, start);
+    if lock == FaultLock::Mm {
+        step.kernel(RefKind::Locked, lock_line);
     }
     for level in 0..depth {
         let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
@@ -44,7 +48,12 @@ pub fn plan_vma_search(os: &Os, space: &AddressSpace, start: VirtAddr, step: &mu
         }
     }
     let vma = space.object_line(start.0);
-    step.kernel(if os.costs.fault_lock == FaultLock::Vma { RefKind::Locked } else { RefKind::Read }, vma);
+    if lock == FaultLock::Mm || vma != lock_line {
+        step.kernel(RefKind::Read, vma);
+    }
+    if lock == FaultLock::Vma {
+        step.kernel(RefKind::Locked, lock_line);
+    }
 }
 
 impl Fault {
@@ -77,7 +86,7 @@ impl Fault {
                 }
             }
             FaultState::Collision => self.plan_collision(os, step),
-            FaultState::Lookup => plan_vma_search(os, space, self.vma_start(space), step),
+            FaultState::Lookup => plan_vma_search(os, self.request.space, self.vma_start(space), step),
             FaultState::Walk => self.plan_walk(os, layer, step),
             FaultState::NextEntry => self.plan_next_entry(os, step),
             &FaultState::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
@@ -129,16 +138,25 @@ impl Fault {
                         step,
                     );
                 }
-                self.plan_install(*entry, layer, space, step);
+                self.plan_install(os, *entry, step);
             }
             FaultState::Rehash { lines, .. } | FaultState::Parts { lines } => {
                 lines.iter().for_each(|&line| step.kernel(RefKind::Write, line))
             }
-            FaultState::Return => {
-                for line in 0..REGISTER_LINES {
-                    step.kernel(RefKind::Read, cpu(CpuLine::Stack) + line * LINE_BYTES);
-                }
-            }
+            FaultState::Return => self.plan_return(os, layer, step),
+        }
+    }
+
+    /// Plans the release of the lock and the return to the program.
+    fn plan_return(&self, os: &Os, layer: &Layer, step: &mut Step) {
+        let index = self.request.space.index;
+        if self.held.mappings && layer.has_several_cpus() {
+            let start = self.vma_start(&layer.spaces[index]);
+            step.kernel(RefKind::Locked, layer.fault_lock_line(os.costs.fault_lock, index, start));
+        }
+        let stack = layer.data.cpu_line(self.request.cpu, CpuLine::Stack);
+        for line in 0..REGISTER_LINES {
+            step.kernel(RefKind::Read, stack + line * LINE_BYTES);
         }
     }
 
@@ -242,7 +260,9 @@ impl Fault {
         }
     }
 
-    fn plan_install(&self, entry: PhysAddr, layer: &Layer, space: &AddressSpace, step: &mut Step) {
+    fn plan_install(&self, os: &Os, entry: PhysAddr, step: &mut Step) {
+        let layer = &os.layers[self.request.space.layer];
+        let space = &layer.spaces[self.request.space.index];
         let mut line = u64::MAX;
         let several = match self.progress.work {
             FaultWork::Cached { .. } => self.target.around,
@@ -262,7 +282,7 @@ impl Fault {
         if line == u64::MAX {
             step.kernel(RefKind::Write, entry);
         }
-        step.kernel(RefKind::Write, space.counter_line());
+        layer.plan_count(self.request.cpu, space, os.costs.rss_batch, step);
         // Release of the lock.
         step.kernel(RefKind::Write, page_metadata(space.lock_frame(entry)));
     }

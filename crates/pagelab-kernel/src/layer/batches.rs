@@ -1,8 +1,11 @@
-//! Per-CPU batches: charges to a memory cgroup, and pages for the LRU lists.
+//! Per-CPU batches: charges to a memory cgroup, pages for the LRU lists, and counts of mapped pages.
 //!
-//! Source: Linux mm/memcontrol.c (`consume_stock`, `drain_stock`), mm/swap.c (`folio_batch_add`, `lru_add_fn`).
+//! Source: Linux mm/memcontrol.c (`consume_stock`, `drain_stock`), mm/swap.c (`folio_batch_add`, `lru_add_fn`),
+//! mm/memory.c (`add_mm_counter_fast`, `check_sync_rss_stat`), lib/percpu_counter.c (`percpu_counter_add_batch`).
+//! Deviations: with one CPU, each fault writes the counters of the address space, and no batch is kept. A CPU's batch
+//! of counts goes to the space of the fault that finds it full.
 
-use crate::layer::{CpuLine, Layer};
+use crate::layer::{AddressSpace, CpuLine, Layer};
 use crate::memory::page_metadata;
 use crate::reclaim::GroupId;
 use pagelab_base::addr::Pfn;
@@ -47,6 +50,24 @@ impl Layer {
                 step.kernel(RefKind::Write, page_metadata(page));
             }
         }
+    }
+
+    /// Plans the references of counting a page that a fault maps: the CPU's own counter and, if `batch` pages are in
+    /// it, that of the address space.
+    pub fn plan_count(&self, cpu: CpuId, space: &AddressSpace, batch: u32, step: &mut Step) {
+        if !self.has_several_cpus() {
+            return step.kernel(RefKind::Write, space.counter_line());
+        }
+        step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Resident));
+        if self.data.cpus[cpu].counted >= batch {
+            step.kernel(RefKind::Locked, space.counter_line());
+        }
+    }
+
+    /// Counts mapped pages on a CPU.
+    pub fn count_resident(&mut self, cpu: CpuId, pages: u32, batch: u32) {
+        let counted = &mut self.data.cpus[cpu].counted;
+        *counted = if *counted >= batch { pages } else { *counted + pages };
     }
 
     /// Adds a page to the CPU's batch.

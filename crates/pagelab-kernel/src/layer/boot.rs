@@ -98,7 +98,7 @@ impl Layer {
                 retired: Vec::new(),
                 check,
             },
-            data: KernelData { zone: Pfn(0), cpus: Vec::new(), requests: None, stage_lines: None, code: None },
+            data: KernelData::before_boot(),
             paging: PagingPolicy::new(config),
             mechanisms: Mechanisms {
                 placement: Placement::new(&config.placement),
@@ -118,7 +118,7 @@ impl Layer {
             PageUse::new(layer.take_frame(KernelContext::BOOT, FramePurpose::KernelObject, "the zero page")?);
         for _ in 0..served.cpus {
             let frame = layer.take_frame(KernelContext::BOOT, FramePurpose::KernelObject, "a CPU's own data")?;
-            layer.data.cpus.push(CpuData { frame, lru: Vec::new(), charged: 0, charged_to: GroupId::REST });
+            layer.data.cpus.push(CpuData { frame, lru: Vec::new(), counted: 0, charged: 0, charged_to: GroupId::REST });
         }
         let direct_map = layer.add_space(KernelContext::BOOT, asids)?;
         assert_eq!(direct_map, DIRECT_MAP);

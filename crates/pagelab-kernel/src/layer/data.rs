@@ -1,6 +1,7 @@
 //! Addresses of the kernel's own objects: lines that fault stages and kernel threads touch.
 
 use super::code::CodeMemory;
+use super::fault_locks::VmaLocks;
 use super::requests::RequestMemory;
 use super::stage_lines::LineMemory;
 use crate::reclaim::GroupId;
@@ -17,6 +18,8 @@ pub struct CpuData {
     pub(super) frame: Pfn,
     /// Pages in its batch for the LRU lists.
     pub lru: Vec<Pfn>,
+    /// Mapped pages that it has counted and not yet added to the counters of an address space.
+    pub counted: u32,
     /// Remaining pages of its last charge to a memory cgroup.
     pub charged: u32,
     /// The group that was charged.
@@ -38,6 +41,8 @@ pub enum CpuLine {
     Requests = 10,
     /// Counters of a translation cache's hits.
     WalkCounters = 12,
+    /// Counters of mapped pages that are not in those of the address space yet.
+    Resident = 13,
     /// Lines written by taking a page from a ring: sixteen lines.
     Rings = 16,
 }
@@ -47,17 +52,34 @@ pub enum CpuLine {
 pub struct KernelData {
     /// The frame of objects that all CPUs share: lock and lists of the allocator, LRU lists, counters of cgroups.
     pub zone: Pfn,
+    /// Number of CPUs that programs run on.
+    pub program_cpus: u32,
     /// By CPU of the simulation.
     pub cpus: Vec<CpuData>,
     /// Memory that requests to devices touch, if the preset gives them a cost.
     pub requests: Option<RequestMemory>,
     /// Further lines that stages of page faults touch, if the preset lists any.
     pub stage_lines: Option<LineMemory>,
+    /// Lines for the locks of VMAs, if several CPUs use them.
+    pub vma_locks: Option<VmaLocks>,
     /// Code of the kernel, on machines with instruction caches.
     pub code: Option<CodeMemory>,
 }
 
 impl KernelData {
+    /// Before boot: no frames yet.
+    pub fn before_boot() -> Self {
+        Self {
+            zone: Pfn(0),
+            program_cpus: 1,
+            cpus: Vec::new(),
+            requests: None,
+            stage_lines: None,
+            vma_locks: None,
+            code: None,
+        }
+    }
+
     /// Address of the allocator's lock and free-list heads.
     pub fn zone_line(&self) -> PhysAddr {
         self.zone.addr()

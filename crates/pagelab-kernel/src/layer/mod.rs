@@ -13,6 +13,7 @@ pub mod contents;
 mod contiguity;
 pub mod data;
 pub mod engine;
+mod fault_locks;
 mod memory_files;
 mod out_of_memory;
 mod page_cache;
@@ -194,6 +195,7 @@ impl Layer {
             - self.translation_cache_frames()
             - self.request_frames()
             - self.stage_line_frames()
+            - self.vma_lock_frames()
             - self.code_frames()
     }
 

@@ -142,6 +142,11 @@ impl VmaSet {
         self.mapped_pages
     }
 
+    /// Number of VMAs that begin before `addr`.
+    pub fn number_before(&self, addr: VirtAddr) -> usize {
+        self.vmas.partition_point(|vma| vma.start < addr)
+    }
+
     /// The VMA that contains `addr`.
     #[inline]
     pub fn find(&self, addr: VirtAddr) -> Option<&Vma> {

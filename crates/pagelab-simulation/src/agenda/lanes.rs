@@ -18,7 +18,7 @@ impl Scheduler {
         let this_cpu = &self.cpus[cpu];
         let lanes = this_cpu.lanes.len();
         // An access that a fault interrupted is retried first.
-        let within = |task: &Task| task.outcome.is_some() || task.split.lines > 0;
+        let within = |task: &Task| task.outcome.is_some() || task.deferred || task.split.lines > 0;
         let over = lanes > 1
             && this_cpu.clock.now() >= this_cpu.slice_end
             && !within(this_cpu.task_at(TaskSlot::Queue(this_cpu.lane)));

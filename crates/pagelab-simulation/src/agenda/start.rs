@@ -108,8 +108,11 @@ impl Simulation {
         max_accesses: Option<u64>,
     ) -> Result<Self, EngineError> {
         let machine = &config.machine;
-        let mut kernels = Kernels::boot(config)?;
-        let used = sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(background.cpus()).collect();
+        let mut used: Vec<usize> =
+            sources.iter().flat_map(|s| s.cpus.iter().copied()).chain(background.cpus()).collect();
+        used.sort_unstable();
+        used.dedup();
+        let mut kernels = Kernels::boot(config, used.len() as u32)?;
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kernels.threads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();

@@ -31,7 +31,11 @@ impl Simulation {
             while !self.programs.load.is_over() {
                 debug_assert!(self.no_cpu_is_stuck(), "a CPU stands still though it could go on");
                 match (self.scheduler.next_turn(), self.scheduler.agenda.next()) {
-                    (Some((cpu, limit)), entry) if entry.is_none_or(|at| self.scheduler.cpus[cpu].clock.now() < at) => {
+                    (Some((cpu, others)), entry)
+                        if entry.is_none_or(|at| self.scheduler.cpus[cpu].clock.now() < at) =>
+                    {
+                        self.scheduler.others = others;
+                        let limit = others.saturating_add(self.scheduler.quantum);
                         self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)?;
                     }
                     (turn, _) => {

@@ -391,12 +391,23 @@ impl Statistics {
             "Lines that left all caches because a device wrote them",
         );
         self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
+        self.coherence(&total);
+    }
+
+    /// Counts lines that moved between cores.
+    fn coherence(&mut self, total: &CoreCacheStats) {
         self.count(
             "coherence.remote",
             total.served.iter().map(|by| by[HitLevel::Remote as usize]).sum(),
             "Line references that another core's cache served",
         );
         self.count("coherence.upgrades", total.upgrades, "Writes to lines that other cores held too");
+        self.count(
+            "coherence.queued",
+            total.queued,
+            "Requests that waited until a transfer of their line between other cores had ended",
+        );
+        self.count("coherence.queue_cycles", total.queue_cycles, "Cycles of these waits");
         self.count(
             "coherence.invalidations",
             total.invalidations,

@@ -30,9 +30,10 @@ pub struct Config {
 
 impl Config {
     /// The parameters that the kernels boot with.
-    pub fn boot(&self) -> BootConfig<'_> {
+    /// `program_cpus` is the number of hardware threads that programs run on.
+    pub fn boot(&self, program_cpus: u32) -> BootConfig<'_> {
         let machine = self.machine.resources();
-        BootConfig { system: &self.system, kernel: &self.kernel, machine, check: self.engine.check.0 }
+        BootConfig { system: &self.system, kernel: &self.kernel, machine, program_cpus, check: self.engine.check.0 }
     }
 
     /// The branches of the kernels' code, if they have any.
@@ -57,6 +58,7 @@ impl Config {
             seed: self.engine.seed,
             kernel_refs: self.engine.kernel_refs.0,
             interleaving: self.engine.interleaving,
+            quantum: self.engine.sync_quantum_cycles,
             check: self.engine.check.0,
         }
     }

@@ -22,6 +22,8 @@ const MAX_CORES: u32 = pagelab_hardware::cache::MAX_CORES as u32;
 const MAX_THREADS_PER_CORE: u32 = 8;
 /// Most pages that a CPU may batch for the LRU lists; Linux batches 14 to 31.
 const MAX_LRU_BATCH: u32 = 255;
+/// Largest `kernel.rss_batch`: twice as many CPUs as Linux supports (`NR_CPUS` of x86, 8192).
+const MAX_RSS_BATCH: u32 = 16384;
 /// Sizes of folios between single pages and large ones. Linux has no anonymous folios of 8 KiB.
 const LEAST_FOLIO: u64 = 16 << 10;
 const MOST_FOLIO: u64 = 1 << 20;
@@ -61,6 +63,7 @@ impl Config {
         kernel.fault.validate()?;
         kernel.fault_kinds.validate(&kernel.fault)?;
         between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
+        between("kernel.rss_batch", kernel.rss_batch, 1, MAX_RSS_BATCH)?;
         between("kernel.charge_batch", kernel.charge_batch, 1, 1 << 20)?;
         let around = kernel.fault_around_bytes.0;
         if !around.is_power_of_two() || !(FRAME_BYTES..=1 << 21).contains(&around) {

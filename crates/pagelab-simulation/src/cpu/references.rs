@@ -56,6 +56,8 @@ pub(super) struct RefIssuer<'a> {
     pub cpu: CpuId,
     pub core: CoreId,
     pub clock: &'a CpuClock,
+    /// The smallest clock of the other CPUs.
+    pub others: Cycles,
     pub window: &'a mut DirectMapWindow,
 }
 
@@ -64,16 +66,31 @@ pub(super) struct RefOutcome {
     pub cycles: Cycles,
     /// The fault that a reference raised in a host layer; the reference must be retried.
     pub fault: Option<Box<PageFault>>,
+    /// Whether the next reference is to a contended line and must wait for CPUs whose clocks are behind.
+    pub deferred: bool,
+}
+
+/// Why a reference was not made.
+enum Unmade {
+    Faulted(Faulted),
+    Deferred,
+}
+
+impl From<Faulted> for Unmade {
+    fn from(faulted: Faulted) -> Self {
+        Self::Faulted(faulted)
+    }
 }
 
 impl RefIssuer<'_> {
     /// Makes the remaining references of the current step, or as many as there is time for: `is_over` decides that from
-    /// the cycles so far. Adds them to the counts of the fault stage.
+    /// the cycles so far. The first is made `after` the CPU's time. Adds them to the counts of the fault stage.
     #[inline(never)]
     pub fn make(
         &mut self,
         entry: &mut StackEntry,
         counters: &mut [FaultCounters],
+        after: Cycles,
         is_over: impl Fn(Cycles) -> bool,
     ) -> RefOutcome {
         if self.window.layer != entry.layer {
@@ -81,14 +98,21 @@ impl RefIssuer<'_> {
         }
         let before_pte = entry.step.before_pte;
         let (mut charged, mut bytes_done, mut overlap) = (entry.charged, entry.bytes_done, entry.overlap);
-        let (mut total, mut total_before, mut fault) = (Cycles::ZERO, Cycles::ZERO, None);
+        let (mut total, mut total_before) = (Cycles::ZERO, Cycles::ZERO);
+        let (mut fault, mut deferred) = (None, false);
         let found_before = self.hw.caches.kernel_lines(self.core);
-        let begun = if self.hw.caches.is_timed() { self.clock.now() } else { Cycles::ZERO };
+        let keeps_time = self.hw.caches.is_timed() || self.hw.caches.orders_transfers();
+        let begun = if keeps_time { self.clock.now() + after } else { Cycles::ZERO };
         while let Some(reference) = entry.step.refs.get(charged) {
             let mut cycles = Cycles::ZERO;
             self.hw.caches.set_time(begun + total);
-            if let Err(Faulted(raised)) = self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles) {
-                (total, fault) = (total + cycles, Some(raised));
+            self.hw.caches.set_request_time(begun + total);
+            if let Err(unmade) = self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles) {
+                total += cycles;
+                match unmade {
+                    Unmade::Faulted(Faulted(raised)) => fault = Some(raised),
+                    Unmade::Deferred => deferred = true,
+                }
                 break;
             }
             let (step, most) = overlap;
@@ -117,7 +141,7 @@ impl RefIssuer<'_> {
             let counts = &mut counters.lines[stage as usize];
             counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
         }
-        RefOutcome { cycles: total, fault }
+        RefOutcome { cycles: total, fault, deferred }
     }
 
     /// [`Self::make`] for an access that may be profiled.
@@ -130,7 +154,7 @@ impl RefIssuer<'_> {
         is_over: impl Fn(Cycles) -> bool,
     ) -> RefOutcome {
         match miss {
-            None => self.make(entry, counters, is_over),
+            None => self.make(entry, counters, Cycles::ZERO, is_over),
             Some(miss) => self.make_and_record(entry, counters, is_over, miss),
         }
     }
@@ -144,15 +168,15 @@ impl RefIssuer<'_> {
         is_over: impl Fn(Cycles) -> bool,
         miss: &mut Miss,
     ) -> RefOutcome {
-        let mut all = RefOutcome { cycles: Cycles::ZERO, fault: None };
+        let mut all = RefOutcome { cycles: Cycles::ZERO, fault: None, deferred: false };
         loop {
             let before = self.hw.caches.kernel_lines(self.core);
-            let made = self.make(entry, counters, |_| true);
+            let made = self.make(entry, counters, all.cycles, |_| true);
             let after = self.hw.caches.kernel_lines(self.core);
             let lines = std::array::from_fn(|place| after[place] - before[place]);
             miss.note(entry.layer, entry.stage, made.cycles, lines);
-            all = RefOutcome { cycles: all.cycles + made.cycles, fault: made.fault };
-            if all.fault.is_some() || !entry.has_refs_left() || is_over(all.cycles) {
+            all = RefOutcome { cycles: all.cycles + made.cycles, ..made };
+            if all.fault.is_some() || all.deferred || !entry.has_refs_left() || is_over(all.cycles) {
                 return all;
             }
         }
@@ -160,13 +184,7 @@ impl RefIssuer<'_> {
 
     /// Makes one reference; continues a bulk reference at byte `done`.
     #[inline(always)]
-    fn make_one(
-        &mut self,
-        layer: LayerId,
-        reference: &Ref,
-        done: &mut u64,
-        cycles: &mut Cycles,
-    ) -> Result<(), Faulted> {
+    fn make_one(&mut self, layer: LayerId, reference: &Ref, done: &mut u64, cycles: &mut Cycles) -> Result<(), Unmade> {
         if !self.hw.kernel_refs {
             let is_free = matches!(reference.kind, RefKind::Touch { .. } | RefKind::Fetch { .. });
             *cycles += if is_free { Cycles::ZERO } else { self.hw.l1_latency };
@@ -177,11 +195,11 @@ impl RefIssuer<'_> {
             RefKind::Write => (true, false),
             RefKind::Locked => (true, true),
             RefKind::Load { bytes } | RefKind::Zero { bytes } | RefKind::Fetch { bytes } => {
-                return self.make_bulk(layer, reference, bytes, done, cycles);
+                return Ok(self.make_bulk(layer, reference, bytes, done, cycles)?);
             }
             RefKind::Touch { bytes } => {
                 let mut spent_anyway = Cycles::ZERO;
-                return self.make_bulk(layer, reference, bytes, done, &mut spent_anyway);
+                return Ok(self.make_bulk(layer, reference, bytes, done, &mut spent_anyway)?);
             }
         };
         let (addr, core) = (reference.addr, self.core);
@@ -200,6 +218,9 @@ impl RefIssuer<'_> {
             RefSpace::Physical => (self.hw.physical(self.layers, core, layer, addr, writes, cycles)?, Requester::Walk),
         };
         let caches = &mut self.hw.caches;
+        if caches.must_defer(machine.line(), self.others) {
+            return Err(Unmade::Deferred);
+        }
         let outcome = if locked {
             caches.access_locked(core, machine.line(), by)
         } else {

@@ -80,11 +80,11 @@ impl Simulation {
                 let this_cpu = &mut self.scheduler.cpus[cpu];
                 if this_cpu.clock.models_dependencies() {
                     let branches = branches.get(at).copied().unwrap_or_default();
-                    this_cpu.clock.begin_access(
-                        access,
-                        branches,
-                        this_cpu.task.outcome.is_some() || this_cpu.task.split.lines > 0,
-                    );
+                    let again = this_cpu.continues_access();
+                    if MANY {
+                        self.hw.caches.set_request_time(this_cpu.clock.now());
+                    }
+                    this_cpu.clock.begin_access(access, branches, again);
                 }
                 let flow = if self.scheduler.cpus[cpu].is_plain(access) {
                     self.plain_access::<MANY>(cpu, access, limit)
@@ -95,7 +95,8 @@ impl Simulation {
                     break;
                 }
                 at += 1;
-                self.scheduler.cpus[cpu].task.ahead = CallsAhead::default();
+                let task = &mut self.scheduler.cpus[cpu].task;
+                (task.ahead, task.deferred) = (CallsAhead::default(), false);
             }
             if MANY && self.scheduler.turn_is_over(cpu, limit) {
                 break;
@@ -176,8 +177,12 @@ impl Simulation {
         access: &Access,
         limit: Cycles,
     ) -> Result<AccessOutcome, EngineError> {
+        let (va, write) = (VirtAddr(access.vaddr), access.kind.writes());
+        if MANY && self.hw.caches.any_contended() && self.defers(cpu, va, write) {
+            return Ok(AccessOutcome::Again);
+        }
         let this_cpu = &self.scheduler.cpus[cpu];
-        let (va, write, core) = (VirtAddr(access.vaddr), access.kind.writes(), this_cpu.core);
+        let core = this_cpu.core;
         let mut found = this_cpu.filter.translation(va, write);
         if found.is_none() {
             let held = self.hw.units[core].l1d.look_up(this_cpu.asid, va, Origin::Program);
@@ -301,6 +306,10 @@ impl Simulation {
         let mut line = first + self.scheduler.cpus[cpu].task.split.lines;
         while line <= last {
             let va = VirtAddr(access.vaddr.max(line * LINE_BYTES));
+            if MANY && self.hw.caches.any_contended() && self.defers(cpu, va, write) {
+                self.scheduler.cpus[cpu].task.split.lines = line - first;
+                return Ok(AccessOutcome::Again);
+            }
             let translation = match self.scheduler.cpus[cpu].filter.translation(va, write) {
                 Some(held) => held,
                 None => {
@@ -332,10 +341,38 @@ impl Simulation {
         Ok(AccessOutcome::Done)
     }
 
+    /// Whether an access is to a contended line and must wait for CPUs whose clocks are behind; the turn is then over.
+    /// An access that misses the first-level TLB does not wait.
+    #[cold]
+    fn defers(&mut self, cpu: CpuId, va: VirtAddr, write: bool) -> bool {
+        self.set_request_time(cpu);
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        let held = this_cpu.filter.translation(va, write).or_else(|| {
+            let held = self.hw.units[this_cpu.core].l1d.look_up(this_cpu.asid, va, Origin::Program);
+            held.filter(|held| !write || held.stores())
+        });
+        let Some(translation) = held else { return false };
+        let defers = self.hw.caches.must_defer(translation.address(va).line(), self.scheduler.others);
+        this_cpu.task.deferred |= defers;
+        self.scheduler.woke |= defers;
+        defers
+    }
+
+    /// Sets the time of a CPU's next requests in the queues of transfers between cores. A core that overlaps accesses
+    /// makes them at the time when the access began.
+    #[inline(always)]
+    fn set_request_time(&mut self, cpu: CpuId) {
+        let clock = &self.scheduler.cpus[cpu].clock;
+        if self.hw.caches.orders_transfers() && !clock.models_dependencies() {
+            self.hw.caches.set_request_time(clock.now());
+        }
+    }
+
     /// Loads or stores a line; `split` if the access has several lines. Returns the level that held the line.
     #[inline(always)]
     fn touch(&mut self, cpu: CpuId, demanded: ObservedAccess, write: bool, split: bool) -> HitLevel {
         let ObservedAccess { va, translation, .. } = demanded;
+        self.set_request_time(cpu);
         let this_cpu = &mut self.scheduler.cpus[cpu];
         let line = translation.address(va).line();
         let outcome = self.hw.caches.access(this_cpu.core, line, write, Requester::Data);
@@ -351,7 +388,9 @@ impl Simulation {
         let this_cpu = &mut self.scheduler.cpus[cpu];
         this_cpu.counters.pieces += 1;
         // Under SRRIP, the first hit after a fill changes the line's prediction. Prefetchers need each access.
-        let unproven = self.replay.filter_hits_only && outcome.served != HitLevel::L1 || timed;
+        let unproven = self.replay.filter_hits_only && outcome.served != HitLevel::L1
+            || timed
+            || self.hw.caches.may_be_contended(line);
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         this_cpu.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
@@ -397,6 +436,7 @@ impl Simulation {
         limit: Cycles,
     ) -> Result<TranslationOutcome, EngineError> {
         self.set_time(cpu);
+        self.set_request_time(cpu);
         let (this_cpu, made) = (&self.scheduler.cpus[cpu], self.hw.walks.made);
         let (va, intent) = (VirtAddr(access.vaddr), if access.kind.writes() { Intent::Store } else { Intent::Load });
         let wanted = TranslationRequest {
@@ -470,6 +510,10 @@ impl Simulation {
             self.fetch_line(cpu, line);
         }
         self.set_time(cpu);
+        self.set_request_time(cpu);
+        if fault.is_some() {
+            self.hw.caches.set_request_time(self.scheduler.cpus[cpu].clock.now());
+        }
         let this_cpu = &self.scheduler.cpus[cpu];
         if fault == Some(FaultOutcome::Refused) {
             return Ok(TranslationOutcome::Refused);

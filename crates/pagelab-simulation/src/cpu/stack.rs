@@ -30,9 +30,8 @@ impl Simulation {
         // Nothing else uses the core's TLBs until this returns.
         let (mut window, mut effects) = (DirectMapWindow::NONE, Effects::default());
         loop {
-            let Self { hw, kernels, scheduler: Scheduler { cpus, woke, .. }, .. } = self;
-            let Cpu { core, clock, task, .. } = &mut cpus[cpu];
-            let Task { number, stack, miss, .. } = task;
+            let Self { hw, kernels, scheduler: Scheduler { cpus, woke, others, .. }, .. } = self;
+            let Cpu { core, clock, task: Task { number, stack, miss, .. }, .. } = &mut cpus[cpu];
             let Some(entry) = stack.last_mut() else { return Ok(StackOutcome::Empty) };
             if !entry.planned {
                 entry.plan(kernels);
@@ -54,8 +53,8 @@ impl Simulation {
             }
             if entry.has_refs_left() {
                 let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
-                let mut maker =
-                    RefIssuer { hw, layers: &mut kernels.os.layers, cpu, core: *core, clock, window: &mut window };
+                let (layers, others) = (&mut kernels.os.layers, *others);
+                let mut maker = RefIssuer { hw, layers, cpu, core: *core, clock, others, window: &mut window };
                 let made = maker.make_for(miss, entry, &mut kernels.os.faults, is_over);
                 charge(entry, clock, kernels, made.cycles);
                 if let Some(fault) = made.fault {
@@ -65,6 +64,7 @@ impl Simulation {
                     }
                     continue;
                 }
+                *woke |= made.deferred;
                 if MANY && (*woke || clock.now() > limit) {
                     return Ok(StackOutcome::Yields);
                 }
@@ -113,6 +113,8 @@ impl Simulation {
         if self.scheduler.cpus[cpu].state != CpuState::Ready || self.scheduler.cpus[cpu].task.stack.is_empty() {
             return Ok(false);
         }
+        // The explorer decides the order.
+        self.scheduler.others = Cycles::MAX;
         loop {
             let charged = self.scheduler.cpus[cpu].task.stack.last().map(|entry| entry.planned);
             // With a limit that has passed, it stops after each action.

@@ -52,9 +52,9 @@ pub(crate) struct ShootdownCosts {
 
 impl Kernels {
     /// Boots the kernels of all layers. Their threads have no CPUs yet.
-    pub(crate) fn boot(config: &Config) -> Result<Self, EngineError> {
+    pub(crate) fn boot(config: &Config, program_cpus: u32) -> Result<Self, EngineError> {
         let mut effects = Effects::default();
-        let os = Os::boot(&config.boot(), &mut effects)?;
+        let os = Os::boot(&config.boot(program_cpus), &mut effects)?;
         let mut threads = KernelThreads::default();
         for layer in LayerId::all(os.layers.len()) {
             let hosts = !os.tops().contains(&layer);

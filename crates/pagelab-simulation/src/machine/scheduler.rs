@@ -27,9 +27,11 @@ pub struct Scheduler {
     pub(crate) many: bool,
     /// The turn that continues after an interruption of the run.
     pub(crate) paused: Option<(CpuId, Cycles)>,
-    /// Whether, during this turn, another CPU has become ready or the agenda has a new entry. The limit of the turn is
-    /// then obsolete.
+    /// Whether, during this turn, another CPU has become ready or the agenda has a new entry, so that the limit of the
+    /// turn is obsolete; or the next access is to a contended line, and must wait for CPUs whose clocks are behind.
     pub(crate) woke: bool,
+    /// The smallest clock of the other CPUs that were ready when the turn began.
+    pub(crate) others: Cycles,
 }
 
 impl Scheduler {
@@ -37,7 +39,7 @@ impl Scheduler {
     pub(crate) fn new(cpus: Vec<Cpu>, cores: usize, agenda: Agenda, quantum: Cycles, slice: Cycles) -> Self {
         let shared_by_threads = shared_by_threads(&cpus, cores);
         let many = cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
-        Self { cpus, shared_by_threads, agenda, quantum, slice, many, paused: None, woke: false }
+        Self { cpus, shared_by_threads, agenda, quantum, slice, many, paused: None, woke: false, others: Cycles::MAX }
     }
 
     /// Whether any core model uses dependencies and branches.
@@ -80,7 +82,7 @@ impl Scheduler {
         self.program_cpus().map(|cpu| cpu.clock.now()).max().unwrap_or_default()
     }
 
-    /// The ready CPU with the smallest clock (the first of equals), and the time up to which it may run.
+    /// The ready CPU with the smallest clock (the first of equals), and the smallest clock of the others.
     #[inline]
     pub(crate) fn next_turn(&self) -> Option<(CpuId, Cycles)> {
         let mut first: Option<(CpuId, Cycles)> = None;
@@ -95,7 +97,7 @@ impl Scheduler {
                 }
             }
         }
-        first.map(|(cpu, _)| (cpu, second.saturating_add(self.quantum)))
+        first.map(|(cpu, _)| (cpu, second))
     }
 
     /// Whether a CPU's turn is over.

@@ -177,6 +177,8 @@ pub struct Task {
     pub fault: Option<SeenFault>,
     /// The program's miss in progress, if a profile is recorded.
     pub miss: Option<Box<Miss>>,
+    /// Whether its next access has begun, and waits for CPUs whose clocks are behind.
+    pub deferred: bool,
     /// Progress of an access that a fault handler interrupted.
     pub split: SplitAccess,
     /// The calls ahead of the access in progress.
@@ -209,7 +211,11 @@ impl Task {
 
     /// Whether it is between two accesses, with nothing in progress.
     pub fn is_idle(&self) -> bool {
-        self.stack.is_empty() && self.outcome.is_none() && self.split.lines == 0 && self.waits_for.is_none()
+        self.stack.is_empty()
+            && self.outcome.is_none()
+            && !self.deferred
+            && self.split.lines == 0
+            && self.waits_for.is_none()
     }
 }
 

@@ -21,6 +21,8 @@ pub struct HardwareConfig<'a> {
     pub kernel_refs: bool,
     /// Which legal order of threads is replayed (`engine.interleaving`); above 0, memory latencies vary at random.
     pub interleaving: u32,
+    /// Cycles that the clocks of CPUs may differ (`engine.sync_quantum_cycles`).
+    pub quantum: u64,
     /// Whether every translation is compared with the kernels' own records (`engine.check`).
     pub check: bool,
 }

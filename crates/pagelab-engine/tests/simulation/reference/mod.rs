@@ -58,6 +58,8 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
         }),
         dram_latency_cycles: 100,
         cache_to_cache_latency_cycles: 60,
+        far_cores: Vec::new(),
+        queue_transfers: pagelab_engine::base::switch::Switch(true),
         upgrade_latency_cycles: 43,
         locked_extra_cycles: 18,
         walker_entry: WalkerEntry::L1,

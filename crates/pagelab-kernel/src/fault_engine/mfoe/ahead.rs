@@ -14,7 +14,6 @@
 //! it has made the mapping while it had the engine. So it knows the faulting addresses beforehand, as in the paper. A
 //! call for a page whose entry is being served waits for its lock, like a handler.
 
-use crate::config::FaultLock;
 use crate::effects::Effects;
 use crate::entry_word::{Armed, EntryWord};
 use crate::fault::plan_vma_search;
@@ -125,7 +124,7 @@ impl AheadCall {
             AheadState::Search => {
                 preset(step, Stage::Lookup);
                 let start = space.vmas.find(self.va).map_or(self.va, |vma| vma.start);
-                plan_vma_search(os, space, start, step);
+                plan_vma_search(os, self.space, start, step);
             }
             AheadState::Walk => {
                 preset(step, Stage::Walk);
@@ -146,8 +145,7 @@ impl AheadCall {
             AheadState::Unlock => step.kernel(RefKind::Write, page_metadata(space.lock_frame(self.entry(os)))),
             AheadState::Leave => {
                 let start = space.vmas.find(self.va).map_or(self.va, |vma| vma.start);
-                let of_vma = os.costs.fault_lock == FaultLock::Vma;
-                let line = if of_vma { space.object_line(start.0) } else { space.lock_line() };
+                let line = layer.fault_lock_line(os.costs.fault_lock, self.space.index, start);
                 step.kernel(RefKind::Locked, line);
             }
         }

@@ -48,6 +48,8 @@ pub(super) struct FastCore<'a, M: MachineShape, W, C> {
     walks: &'a mut WalkCounts,
     memory: WalkMemory<M::Caches<'a>>,
     looks_ahead: bool,
+    /// The smallest clock of the other CPUs.
+    others: Cycles,
     /// Like the field of [`Simulation`].
     filter_hits_only: bool,
     cpu: CpuParts<'a>,
@@ -114,9 +116,9 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
     /// `None` if the fast path cannot make the CPU's next access.
     #[inline(always)]
     pub fn new(simulation: &'a mut Simulation, cpu: CpuId) -> Option<Self> {
-        let looks_ahead = simulation.looks_ahead(cpu);
+        let (looks_ahead, others) = (simulation.looks_ahead(cpu), simulation.scheduler.others);
         let cpu = &mut simulation.scheduler.cpus[cpu];
-        let space = cpu.space.filter(|_| cpu.task.outcome.is_none())?;
+        let space = cpu.space.filter(|_| cpu.task.outcome.is_none() && !cpu.task.deferred)?;
         // [`super::eligibility`] decides which of these are used, and which do not matter or are off.
         let Hardware {
             units,
@@ -168,6 +170,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             walks: walks.program_counts(),
             memory: WalkMemory { caches, refs: Default::default() },
             looks_ahead,
+            others,
             filter_hits_only: simulation.replay.filter_hits_only,
         })
     }
@@ -289,17 +292,25 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         }
         self.fetch(access.pc)?;
         let va = VirtAddr(access.vaddr);
-        let translation = match self.filter.translation(va, write) {
-            Some(held) => held,
+        self.memory.caches.set_request_time(|| self.clock.now());
+        let (translation, is_held) = match self.filter.translation(va, write) {
+            Some(held) => (held, true),
             None => match self.first.look_up(self.asid, va, write) {
-                tlb_arrays::TlbLookup::Fit(held) => held,
+                tlb_arrays::TlbLookup::Fit(held) => (held, true),
                 tlb_arrays::TlbLookup::Unfit => return None,
-                tlb_arrays::TlbLookup::Nothing => self.translate(va, write, translating)?,
+                tlb_arrays::TlbLookup::Nothing => (self.translate(va, write, translating)?, false),
             },
         };
         let line = translation.address(va).line();
+        if is_held && self.memory.caches.must_defer(line, self.others) {
+            return None;
+        }
+        if !is_held && !self.clock.models_dependencies() {
+            self.memory.caches.set_request_time(|| self.clock.now());
+        }
         let outcome = self.memory.caches.access(line, write, Requester::Data);
-        let unproven = self.filter_hits_only && outcome.served != HitLevel::L1;
+        let unproven =
+            self.filter_hits_only && outcome.served != HitLevel::L1 || self.memory.caches.may_be_contended(line);
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         Some(DataLocation { latency: outcome.cycles.into(), line: line.0 })

@@ -50,6 +50,8 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         l3: _,
         dram_latency_cycles: _,
         cache_to_cache_latency_cycles: _,
+        far_cores: _,
+        queue_transfers: _,
         upgrade_latency_cycles: _,
         locked_extra_cycles: _,
         walker_entry: _,
