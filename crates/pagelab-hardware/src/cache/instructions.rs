@@ -10,7 +10,7 @@
 //! line that the cache lacks. Hits are hidden by the pipeline.
 
 use super::array::LineState;
-use super::request::Found;
+use super::request::LineSource;
 use super::shape::{AnyCores, Anything, Shape};
 use super::ways::AnyWays;
 use super::{CodeOwner, Hierarchy, HitLevel, Private};
@@ -65,7 +65,7 @@ impl Hierarchy {
             return Cycles::ZERO;
         }
         self.begin_fetch(line);
-        let Found { served, mut extra, moved: _ } = self.request::<S>(core, line, false, true);
+        let LineSource { served, mut extra, moved: _ } = self.request::<S>(core, line, false, true);
         if S::COHERENT && served == HitLevel::Dram {
             extra += self.perturbation.draw();
         }

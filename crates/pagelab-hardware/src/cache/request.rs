@@ -70,7 +70,7 @@ impl Code {
 
 /// Where a request found its line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct LineSource {
     pub served: HitLevel,
     /// Cycles in addition to that level's latency.
     pub extra: u32,
@@ -111,7 +111,7 @@ impl Hierarchy {
         {
             return merged;
         }
-        let Found { served, extra, moved } = self.request::<S>(core, line, write, at_l2);
+        let LineSource { served, extra, moved } = self.request::<S>(core, line, write, at_l2);
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
         let mut cycles = self.latency[served as usize] + extra;
         if S::COHERENT {
@@ -132,14 +132,14 @@ impl Hierarchy {
 
     /// Finds a line and moves it to the core. Unless `at_l2`, the L1 look-up (step 2) has already failed.
     #[inline(always)]
-    pub(super) fn request<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool, at_l2: bool) -> Found {
+    pub(super) fn request<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool, at_l2: bool) -> LineSource {
         if at_l2 {
             self.pass_l1_copy_to_l2::<S>(core, line, write);
         } else if S::COHERENT
             && write
             && let Some(extra) = self.upgrade_in_l1::<S>(core, line)
         {
-            return Found { served: HitLevel::L1, extra, moved: true };
+            return LineSource { served: HitLevel::L1, extra, moved: true };
         }
 
         // Step 3.
@@ -162,7 +162,7 @@ impl Hierarchy {
                     let clean = if S::COHERENT { state.min(LineState::EXCLUSIVE) } else { LineState::EXCLUSIVE };
                     self.fill_l1::<S>(core, line, at_l1, if write { LineState::MODIFIED } else { clean });
                 }
-                return Found { served: HitLevel::L2, extra, moved };
+                return LineSource { served: HitLevel::L2, extra, moved };
             }
         }
 
@@ -183,7 +183,7 @@ impl Hierarchy {
     /// Steps 4 to 6: finds the line outside of the core's own caches and fills the L3 if necessary. Returns the state
     /// in which the core gets the line, before its own write.
     #[inline(always)]
-    pub(super) fn fetch<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> (Found, LineState) {
+    pub(super) fn fetch<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> (LineSource, LineState) {
         let mut state = LineState::EXCLUSIVE;
         let mut moved = false;
         if S::COHERENT {
@@ -192,11 +192,11 @@ impl Hierarchy {
                 state = LineState::SHARED;
             }
             if copies == RemoteCopies::Owned {
-                return (Found { served: HitLevel::Remote, extra: distance, moved: true }, state);
+                return (LineSource { served: HitLevel::Remote, extra: distance, moved: true }, state);
             }
             moved = write && copies != RemoteCopies::None;
         }
-        let found = |served| Found { served, extra: 0, moved };
+        let found = |served| LineSource { served, extra: 0, moved };
         let Some(l3) = &mut self.l3 else { return (found(HitLevel::Dram), state) };
         let at = l3.place::<S::L3>(line);
         if let Some(way) = l3.find::<S::L3>(at) {

@@ -40,12 +40,12 @@ pub struct InOrderConfig {
 
 /// A fixed rate of instructions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct RetireRate {
     /// Cycles per instruction, in units of 1 / 2^[`RATE_SHIFT`].
     rate: u64,
 }
 
-impl Pace {
+impl RetireRate {
     pub fn new(cycles_per_instruction: f64) -> Self {
         Self { rate: (cycles_per_instruction * f64::from(1 << RATE_SHIFT)).round() as u64 }
     }
@@ -69,7 +69,7 @@ impl Pace {
 /// An in-order core.
 #[derive(Clone, Debug)]
 pub struct InOrder {
-    pace: Pace,
+    retire_rate: RetireRate,
     /// Cycles of an L1 hit that the program waits for.
     visible: Cycles,
     /// Cycles of any access that the pipeline hides.
@@ -81,7 +81,7 @@ pub struct InOrder {
 impl InOrder {
     /// A placeholder while another model is taken out of a [`CoreModel`](super::CoreModel).
     pub(super) const IN_PLACE: Self =
-        Self { pace: Pace { rate: 0 }, visible: Cycles::ZERO, hidden: Cycles::ZERO, branches: None };
+        Self { retire_rate: RetireRate { rate: 0 }, visible: Cycles::ZERO, hidden: Cycles::ZERO, branches: None };
 }
 
 impl Core for InOrder {
@@ -90,7 +90,7 @@ impl Core for InOrder {
     fn new(config: &InOrderConfig, l1_latency: Cycles) -> Self {
         let hidden = if config.l1_hit_hidden { l1_latency } else { Cycles::ZERO };
         Self {
-            pace: Pace::new(config.cycles_per_instruction),
+            retire_rate: RetireRate::new(config.cycles_per_instruction),
             visible: l1_latency - hidden,
             hidden,
             branches: BranchUnit::new(config.branch_predictor, config.mispredict_penalty),
@@ -98,7 +98,7 @@ impl Core for InOrder {
     }
 
     fn validate(config: &InOrderConfig, key: &str) -> Result<(), EngineError> {
-        Pace::validate(config.cycles_per_instruction, key)?;
+        RetireRate::validate(config.cycles_per_instruction, key)?;
         validate_penalty(config.mispredict_penalty, key)
     }
 
@@ -120,7 +120,7 @@ impl Core for InOrder {
 impl Timing for InOrder {
     #[inline]
     fn base_cycles(&self, instructions: u64) -> Cycles {
-        self.pace.base_cycles(instructions)
+        self.retire_rate.base_cycles(instructions)
     }
 
     #[inline]

@@ -45,7 +45,7 @@ use pagelab_trace::{Access, Branches};
 use super::branch_unit::BranchUnit;
 use super::common::SmtThread;
 use super::in_flight::InFlight;
-use super::in_order::Pace;
+use super::in_order::RetireRate;
 use super::pool::Pool;
 use super::{CoreTime, Data, IncomingAccess, Stall};
 use pagelab_base::addr::{LINE_SHIFT, PageSize};
@@ -120,7 +120,7 @@ pub struct Window(Box<WindowState>);
 
 #[derive(Clone, Debug)]
 struct WindowState {
-    pace: Pace,
+    retire_rate: RetireRate,
     config: WindowConfig,
     smt_thread: SmtThread,
     progress: WindowProgress,
@@ -137,7 +137,7 @@ impl WindowState {
     /// Time in which the next `instructions` enter the window.
     #[inline]
     fn enters(&self, at: CoreTime, instructions: u64) -> Cycles {
-        self.pace.base_cycles(at.instructions + instructions) - self.pace.base_cycles(at.instructions)
+        self.retire_rate.base_cycles(at.instructions + instructions) - self.retire_rate.base_cycles(at.instructions)
     }
 
     /// When the next `instructions` have entered the window.

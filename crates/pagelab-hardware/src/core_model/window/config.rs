@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::core_model::branch_unit::{BranchPredictor, default_penalty, validate_penalty};
-use crate::core_model::in_order::Pace;
+use crate::core_model::in_order::RetireRate;
 use pagelab_base::error::EngineError;
 
 /// Whether accesses wait for loads if the source does not record dependencies.
@@ -80,7 +80,7 @@ const BUFFERS_MAX: u32 = 64;
 impl WindowConfig {
     /// Refuses values out of range; `key` is the part of the configuration that contains them.
     pub fn check(&self, key: &str) -> Result<(), EngineError> {
-        Pace::validate(self.cycles_per_instruction, key)?;
+        RetireRate::validate(self.cycles_per_instruction, key)?;
         for (name, value, least, most) in [
             ("window", self.window, 1, WINDOW_MAX),
             ("load_queue", self.load_queue, 1, WINDOW_MAX),

@@ -52,12 +52,12 @@ impl WindowState {
             return 0;
         }
         let is_serial = self.is_serial(row.has_dependencies);
-        let Self { pace, entered, lines, pages, .. } = self;
-        let (pace, l1_latency, waits_for_stores) = (*pace, lines.l1_latency, entered.waits_for_stores());
+        let Self { retire_rate, entered, lines, pages, .. } = self;
+        let (retire_rate, l1_latency, waits_for_stores) = (*retire_rate, lines.l1_latency, entered.waits_for_stores());
         // From this time on nothing is in flight.
         let last = lines.last().max(pages.last());
         let (mut progress, mut instructions, mut now) = (self.progress, at.instructions, at.now);
-        let beyond = now - pace.base_cycles(instructions);
+        let beyond = now - retire_rate.base_cycles(instructions);
         let mut made = 0;
         for ((access, found), of_one) in row.accesses[first..].iter().zip(&row.found[first..]).zip(&missed[first..]) {
             let mut next = progress.with(access);
@@ -66,7 +66,7 @@ impl WindowState {
                 break;
             }
             instructions += u64::from(access.gap);
-            now = beyond + pace.base_cycles(instructions);
+            now = beyond + retire_rate.base_cycles(instructions);
             let distance = next.distance(access, is_serial);
             let begin = now.max(entered.complete(&next, distance));
             let mut ready = begin;

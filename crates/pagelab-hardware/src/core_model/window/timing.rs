@@ -6,7 +6,7 @@ use super::lines::Lines;
 use super::{CurrentAccess, PendingPages, Window, WindowState};
 use crate::core_model::branch_unit::BranchUnit;
 use crate::core_model::common::{Common, Siblings, SmtThread};
-use crate::core_model::in_order::Pace;
+use crate::core_model::in_order::RetireRate;
 use crate::core_model::kernel_branches::BranchRun;
 use crate::core_model::pool::Pool;
 use crate::core_model::{BranchCounts, Core, CoreTime, Data, IncomingAccess, L1TlbMiss, Row, Stall, Timing};
@@ -18,7 +18,7 @@ impl Core for Window {
 
     fn new(config: &WindowConfig, l1_latency: Cycles) -> Self {
         Self(Box::new(WindowState {
-            pace: Pace::new(config.cycles_per_instruction),
+            retire_rate: RetireRate::new(config.cycles_per_instruction),
             config: *config,
             smt_thread: SmtThread::default(),
             progress: WindowProgress::NONE,
@@ -43,7 +43,7 @@ impl Core for Window {
 impl Timing for Window {
     #[inline]
     fn base_cycles(&self, instructions: u64) -> Cycles {
-        self.0.pace.base_cycles(instructions)
+        self.0.retire_rate.base_cycles(instructions)
     }
 
     /// Repeated accesses are treated like others.
