@@ -326,11 +326,12 @@ pub fn assert_clocks_conserved(simulation: &Simulation) {
 /// Every frame is free, mapped as often as its record says, a page table, the kernel's or metadata; and page tables
 /// allow what the VMAs allow. `live` are the existing spaces, except the kernels' own.
 pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
-    if simulation.kernels.os.layers.iter().all(|layer| layer.mechanisms.engine.is_none()) {
+    let no_engine = simulation.kernels.os.layers.iter().all(|layer| layer.mechanisms.engine.is_none());
+    if no_engine && simulation.scheduler.cpus.iter().all(|cpu| cpu.task.stack.is_empty()) {
         return assert_all_frames_conserved(simulation, live);
     }
     let mut simulation = simulation.clone();
-    // An engine's thread may be in the middle of its work, for example of a fault on its own references in a guest.
+    // A kernel thread may be in the middle of its work, for example of a fault on its own references in a guest.
     for cpu in CpuId::all(simulation.scheduler.cpus.len()) {
         while simulation.step(cpu).unwrap_or_else(|e| panic!("{e}")) {}
     }
