@@ -2,7 +2,7 @@
 
 use crate::machine::activity::Activity;
 use crate::machine::scheduler::Scheduler;
-use crate::machine::task::{LaneState, NextItem, StackEntry, Task, TaskSlot};
+use crate::machine::task::{LaneState, NextItem, StackEntry, TaskSlot};
 use crate::programs::Programs;
 use crate::programs::input::Dispatch;
 use pagelab_base::error::EngineError;
@@ -18,10 +18,9 @@ impl Scheduler {
         let this_cpu = &self.cpus[cpu];
         let lanes = this_cpu.lanes.len();
         // An access that a fault interrupted is retried first.
-        let within = |task: &Task| task.outcome.is_some() || task.deferred || task.split.lines > 0;
         let over = lanes > 1
             && this_cpu.clock.now() >= this_cpu.slice_end
-            && !within(this_cpu.task_at(TaskSlot::Queue(this_cpu.lane)));
+            && !this_cpu.task_at(TaskSlot::Queue(this_cpu.lane)).is_within_access();
         let first = this_cpu.lane + usize::from(over);
         for lane in (first..first + lanes).map(|lane| lane % lanes) {
             if let Some(slot) = self.next_in(programs, cpu, lane)? {

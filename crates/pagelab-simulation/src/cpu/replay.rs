@@ -80,7 +80,7 @@ impl Simulation {
                 let this_cpu = &mut self.scheduler.cpus[cpu];
                 if this_cpu.clock.models_dependencies() {
                     let branches = branches.get(at).copied().unwrap_or_default();
-                    let again = this_cpu.continues_access();
+                    let again = this_cpu.task.is_within_access();
                     if MANY {
                         self.hw.caches.set_request_time(this_cpu.clock.now());
                     }

@@ -289,12 +289,6 @@ impl Cpu {
         self.space.expect("a run's thread has a space")
     }
 
-    /// Whether its access has begun before and continues: after a fault, or after waiting for its place in the order.
-    #[inline]
-    pub fn continues_access(&self) -> bool {
-        self.task.outcome.is_some() || self.task.deferred || self.task.split.lines > 0
-    }
-
     /// Whether this is an access of the program itself to data of one line, by an instruction on the same page as the
     /// last one. False after a fault: the handler's outcome must be checked first.
     #[inline(always)]

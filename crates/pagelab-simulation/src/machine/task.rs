@@ -209,13 +209,15 @@ impl Task {
         self.waits_for.is_none() && !self.stack.is_empty()
     }
 
+    /// Whether its next access has begun and continues: after a fault, or after waiting for its place in the order.
+    #[inline]
+    pub fn is_within_access(&self) -> bool {
+        self.outcome.is_some() || self.deferred || self.split.lines > 0
+    }
+
     /// Whether it is between two accesses, with nothing in progress.
     pub fn is_idle(&self) -> bool {
-        self.stack.is_empty()
-            && self.outcome.is_none()
-            && !self.deferred
-            && self.split.lines == 0
-            && self.waits_for.is_none()
+        self.stack.is_empty() && !self.is_within_access() && self.waits_for.is_none()
     }
 }
 
