@@ -146,9 +146,10 @@ impl Hardware {
             let of_core = core_numbers.iter().map(|&core| machine.memory.node_of_core(core, machine.cores as usize));
             caches.set_traffic(machine.prefetch.levels(), &machine.memory, of_core.collect());
         }
+        let numbers: Vec<usize> = core_numbers.iter().map(|core| core.index()).collect();
+        caches.set_distances(&numbers, &machine.cache.far_cores);
         if machine.cache.queue_transfers.0 {
-            let numbers: Vec<usize> = core_numbers.iter().map(|core| core.index()).collect();
-            caches.order_transfers(config.quantum.into(), &numbers, &machine.cache.far_cores);
+            caches.order_transfers(config.quantum.into());
         }
         if config.interleaving > 0 {
             let rng = Rng::new(seed, &format!("perturbation {}", config.interleaving));

@@ -134,4 +134,10 @@ fn distant_cores_exchange_lines_more_slowly() {
     let (near, _) = further(&[], 2, 1000, 50);
     let (far, _) = further(&[r#"machine.cache.far_cores=[{"cores":1,"latency_cycles":1500}]"#], 2, 1000, 50);
     assert!((far * 100 / near).abs_diff(300) < 15, "{near} cycles near, {far} far");
+    // Distance does not depend on the queue.
+    let set = ["machine.cache.queue_transfers=off", "engine.sync_quantum_cycles=0"];
+    let (near, _) = further(&set, 2, 1000, 50);
+    let (far, _) =
+        further(&[set[0], set[1], r#"machine.cache.far_cores=[{"cores":1,"latency_cycles":1500}]"#], 2, 1000, 50);
+    assert!(far > 2 * near, "{near} cycles near, {far} far");
 }

@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 
 impl Hierarchy {
     /// From now on, transfers of lines between cores wait for each other; `quantum` is how far the clocks of CPUs may
-    /// differ, and `numbers` has the number of each core within the machine, which decides how far apart cores are.
-    pub fn order_transfers(&mut self, quantum: Cycles, numbers: &[usize], far: &[FarCores]) {
+    /// differ.
+    pub fn order_transfers(&mut self, quantum: Cycles) {
         let cores = self.private.len();
-        let near = self.latency[HitLevel::Remote as usize];
-        let longest = far.iter().map(|far| far.latency_cycles).max().unwrap_or(near);
+        let longest = self.latency[HitLevel::Remote as usize] + self.distance.iter().max().unwrap_or(&0);
         self.transfers = (cores > 1).then(|| {
             Box::new(Transfers {
                 now: Cycles::ZERO,
@@ -24,6 +23,11 @@ impl Hierarchy {
                 most_lines: 64,
             })
         });
+    }
+
+    /// Sets how far apart cores are; `numbers` has the number of each core within the machine.
+    pub fn set_distances(&mut self, numbers: &[usize], far: &[FarCores]) {
+        let near = self.latency[HitLevel::Remote as usize];
         let additional = |a: usize, b: usize| {
             let apart = |far: &&FarCores| a / far.cores as usize != b / far.cores as usize;
             far.iter().filter(apart).map(|far| far.latency_cycles - near).max().unwrap_or(0)
@@ -116,7 +120,7 @@ impl Hierarchy {
         let stats = &mut self.private[core].stats;
         stats.queued += u64::from(wait > Cycles::ZERO);
         stats.queue_cycles += wait.0;
-        u32::try_from(wait.0).unwrap_or(u32::MAX / 2)
+        u32::try_from(wait.0).unwrap_or(u32::MAX)
     }
 }
 
@@ -131,7 +135,8 @@ mod tests {
 
     fn caches(cores: usize, far: &[FarCores]) -> Hierarchy {
         let mut caches = Hierarchy::new(&sandy_bridge(), cores, 1).unwrap();
-        caches.order_transfers(Cycles(1000), &(0..cores).collect::<Vec<_>>(), far);
+        caches.set_distances(&(0..cores).collect::<Vec<_>>(), far);
+        caches.order_transfers(Cycles(1000));
         caches
     }
 
