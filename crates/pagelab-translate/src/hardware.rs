@@ -146,6 +146,7 @@ impl Hardware {
             let of_core = core_numbers.iter().map(|&core| machine.memory.node_of_core(core, machine.cores as usize));
             caches.set_traffic(machine.prefetch.levels(), &machine.memory, of_core.collect());
         }
+        caches.set_bulk(&machine.bulk, &machine.memory);
         let numbers: Vec<usize> = core_numbers.iter().map(|core| core.index()).collect();
         caches.set_distances(&numbers, &machine.cache.far_cores);
         if machine.cache.queue_transfers.0 {
@@ -211,10 +212,10 @@ impl Hardware {
         }
     }
 
-    /// Zeroes `bytes` (whole lines) of machine memory.
-    pub fn zero(&mut self, core: CoreId, addr: MachineAddr, bytes: u64) -> Cycles {
+    /// Zeroes `bytes` (whole lines) of machine memory, a part of an operation on `all` bytes.
+    pub fn zero(&mut self, core: CoreId, addr: MachineAddr, bytes: u64, all: u64) -> Cycles {
         if self.kernel_refs {
-            self.caches.zero_lines(core, addr.line(), bytes / LINE_BYTES, Requester::Kernel)
+            self.caches.store_lines(core, addr.line(), bytes / LINE_BYTES, all / LINE_BYTES)
         } else {
             self.l1_latency
         }

@@ -5,6 +5,7 @@
 mod common;
 
 mod bandwidth;
+mod bulk;
 mod closed_forms;
 mod core_rows;
 mod core_threads;

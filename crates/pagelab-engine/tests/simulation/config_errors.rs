@@ -178,6 +178,15 @@ fn impossible_memories() {
     };
     assert_refused(&[
         ("radix", &["machine.memory.bytes_per_cycle=0"], "machine.memory.bytes_per_cycle", &["0", "1/64 to 4096"]),
+        (
+            "radix",
+            &["machine.bulk.store_bytes_per_cycle.l3=0"],
+            "machine.bulk.store_bytes_per_cycle.l3",
+            &["0 is", "1/64 to 4096"],
+        ),
+        ("radix", &["machine.bulk.non_temporal_bytes=63"], "machine.bulk.non_temporal_bytes", &["63", "64 bytes"]),
+        ("radix", &["machine.bulk.cost=free"], "machine.bulk.cost", &["latency", "bandwidth"]),
+        ("radix", &["kernel.clearing_order=any"], "kernel.clearing_order", &["ascending", "towards-fault"]),
         ("radix", &["machine.memory.placement=any"], "machine.memory.placement", &["first-touch", "interleaved"]),
         ("radix", &[&half("")], NODES, &["128MiB in total", "machine.memory_bytes", "256MiB"]),
         ("radix", &[&two(""), "machine.cores=1"], NODES, &["2 nodes", "1 cores"]),

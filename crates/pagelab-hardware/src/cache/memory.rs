@@ -2,13 +2,14 @@
 //!
 //! Models: every address belongs to a node. An access takes that node's local or remote latency, and occupies the
 //! node's channel for as long as the transfer of a line takes. If the channel is busy, the line waits. Reads,
-//! prefetches and write-backs share the channel; no core waits for write-backs. Requests are served in the order of
-//! simulation. Cores that overlap accesses simulate requests out of time order, so a request may use an earlier time
-//! slot that a previously simulated request left free.
+//! prefetches and write-backs share the channel; only bulk writes wait for write-backs (`streams.rs`). Requests are
+//! served in the order of simulation. Cores that overlap accesses simulate requests out of time order, so a request may
+//! use an earlier time slot that a previously simulated request left free.
 //! Source: queueing at a server with a fixed service time, which bounds the bytes per cycle.
 //! Parameters: `machine.memory`.
 //! Stats: `memory.*`.
-//! Deviations: no banks, no rows, no bus turnaround. Bulk writes fetch nothing. A device's transfers use no bandwidth.
+//! Deviations: no banks, no rows, no bus turnaround. Bulk writes fetch nothing. A device's writes use
+//! bandwidth only where bulk operations do, and once they are complete; its reads use none.
 
 use std::collections::VecDeque;
 
@@ -163,6 +164,11 @@ impl Channel {
         }
     }
 
+    /// Duration of a line's transfer.
+    fn line_cycles(&self) -> Cycles {
+        Cycles(self.turn.div_ceil(1 << TIME_SHIFT))
+    }
+
     /// Drops the oldest slots until there is room for a word.
     fn reach(&mut self, word: u64) {
         let length = self.taken.len() as u64;
@@ -208,7 +214,6 @@ struct Node {
 pub(super) enum RequestKind {
     Read,
     Prefetch,
-    Write,
 }
 
 /// The memory of a machine.
@@ -266,10 +271,17 @@ impl MainMemory {
                 counts.queue_cycles += wait;
             }
             RequestKind::Prefetch => counts.prefetches += 1,
-            RequestKind::Write => counts.writes += 1,
         }
         let latency = if is_remote { node.remote } else { node.local };
         (latency + wait).0 as i64 - self.plain.0 as i64
+    }
+
+    /// Writes a line at time `at`, or later if the channel is busy. Returns when memory has taken it.
+    pub fn write(&mut self, line: LineAddr, at: Cycles) -> Cycles {
+        let number = self.node_of(line);
+        let node = &mut self.nodes[number];
+        node.counts.writes += 1;
+        node.channel.as_mut().map_or(at, |channel| channel.take(at) + channel.line_cycles())
     }
 
     /// Statistics of each node.

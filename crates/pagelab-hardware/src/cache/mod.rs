@@ -69,6 +69,10 @@
 //! **Bulk read** ([`Hierarchy::load_lines`]: the source of `rep movsb`): every line in ascending order is a read of its
 //! own; the sum of their cycles is divided by `bulk_parallelism` and rounded up.
 //!
+//! Once [`Hierarchy::set_bulk`] has been called with a machine whose bulk operations take bandwidth, both take the
+//! cycles that `streams.rs` defines instead; non-temporal stores also change where lines are found. Without those, the
+//! changes of state are the same.
+//!
 //! **Device writes** ([`Hierarchy::dma_write`]) remove the lines from every cache; nothing is written back. Device
 //! reads get current data and change no cache, so there is no operation for them.
 //!
@@ -114,6 +118,7 @@ mod request;
 mod shape;
 mod slices;
 mod stats;
+mod streams;
 #[cfg(test)]
 mod test_support;
 #[cfg(test)]
@@ -129,6 +134,7 @@ pub use config::{
 pub use core_caches::{AnyCaches, CoreCaches, KnownCaches};
 pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
+pub use streams::{BulkConfig, BulkCost, LoadRates, StoreRates};
 pub use traffic::Traffic;
 
 use array::Array;
@@ -136,6 +142,7 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::ids::CoreId;
 use pagelab_base::rng::Rng;
 use shape::Code;
+use streams::Streams;
 use transfers::Transfers;
 
 /// Who makes a request, for the statistics; a walk may also enter at another level.
@@ -221,6 +228,8 @@ pub struct Hierarchy {
     shared_stats: SharedCacheStats,
     /// Present with prefetchers, or with memory that has more than a latency.
     traffic: Option<Box<Traffic>>,
+    /// Present if operations on many lines take bandwidth.
+    streams: Option<Box<Streams>>,
     /// Present if transfers between cores wait for each other.
     transfers: Option<Box<Transfers>>,
     /// Bits of the lines that several cores want; see `transfers.rs`.
@@ -316,6 +325,7 @@ impl Hierarchy {
             perturbation: Perturbation::default(),
             shared_stats: SharedCacheStats::default(),
             traffic: None,
+            streams: None,
             transfers: None,
             contended: 0,
             distance: Vec::new(),

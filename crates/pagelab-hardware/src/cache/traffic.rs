@@ -50,6 +50,8 @@ pub struct Traffic {
     memory: Option<MainMemory>,
     /// Lines that the current request makes memory write.
     written: Vec<LineAddr>,
+    /// When memory has taken the lines that the current line of a bulk operation makes it write.
+    taken: Cycles,
     /// Buffer for proposed lines.
     proposals: Proposals,
 }
@@ -72,6 +74,7 @@ impl Traffic {
             },
             memory,
             written: Vec::new(),
+            taken: Cycles::ZERO,
             proposals: Proposals::default(),
         }
     }
@@ -90,7 +93,7 @@ impl Traffic {
             } else {
                 latency
             };
-        self.write(core, from);
+        self.write(from);
         let arrival = self.fill_time(core, line, from, hit);
         if let Some(level) = first_use {
             self.unit(level, core).count_use(arrival - hit, Some(by));
@@ -113,9 +116,16 @@ impl Traffic {
     }
 
     /// Makes memory write the lines that the current request evicted.
-    fn write(&mut self, core: CoreId, at: Cycles) {
+    fn write(&mut self, at: Cycles) {
         while let Some(line) = self.written.pop() {
-            self.memory_latency(core, line, RequestKind::Write, at, Cycles::ZERO);
+            self.write_line(line, at);
+        }
+    }
+
+    /// Makes memory write a line.
+    fn write_line(&mut self, line: LineAddr, at: Cycles) {
+        if let Some(memory) = &mut self.memory {
+            self.taken = self.taken.max(memory.write(line, at));
         }
     }
 
@@ -182,6 +192,25 @@ impl Hierarchy {
     #[inline(always)]
     pub fn time(&self) -> Cycles {
         self.traffic.as_ref().map_or(Cycles::ZERO, |traffic| traffic.now)
+    }
+
+    /// Begins a line of a bulk operation.
+    pub(super) fn begin_line(&mut self, now: Cycles) {
+        if let Some(traffic) = &mut self.traffic {
+            (traffic.now, traffic.taken) = (now, Cycles::ZERO);
+        }
+    }
+
+    /// When memory has taken the lines that it writes because of the line that has begun.
+    pub(super) fn written(&self) -> Cycles {
+        self.traffic.as_ref().map_or(Cycles::ZERO, |traffic| traffic.taken)
+    }
+
+    /// Makes memory write a line that no cache writes back.
+    pub(super) fn write_to_memory(&mut self, line: LineAddr) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.write_line(line, traffic.now);
+        }
     }
 
     /// Statistics of the memory nodes, if memory has more than a latency.
@@ -289,7 +318,7 @@ impl Hierarchy {
                 traffic.note_request(core, line, Requester::Kernel, served);
                 // Whole lines are overwritten: nothing waits for their old data, and memory does not read it.
                 if served == HitLevel::Dram {
-                    traffic.write(core, traffic.now);
+                    traffic.write(traffic.now);
                 } else {
                     traffic.arrival(traffic.now, Cycles::ZERO);
                 }
@@ -357,7 +386,7 @@ impl Hierarchy {
         } else {
             latency
         };
-        traffic.write(core, at);
+        traffic.write(at);
         let hit = at + taken;
         let arrival = traffic.fill_time(core, line, at, hit);
         // A nearer level's prefetch counts as a use of a farther level's.

@@ -44,6 +44,9 @@ pub struct KernelConfig {
     pub fault_around_bytes: Bytes,
     /// Pages of anonymous memory that a fault maps: the one at the address, and the next ones in its mapping.
     pub pages_per_fault: u32,
+    /// The order in which a fault clears or copies the small pages of a large one.
+    #[serde(default, skip_serializing_if = "ClearingOrder::is_default")]
+    pub clearing_order: ClearingOrder,
     /// Pages that a CPU batches before it adds them to the LRU lists under their lock.
     pub lru_batch: u32,
     /// With several CPUs: mapped pages that a CPU counts before it adds them to the counters of the address space.
@@ -157,6 +160,25 @@ pub enum FaultLock {
     Mm,
     /// The lock of the VMA (`lock_vma_under_rcu`, Linux 6.4).
     Vma,
+}
+
+/// The order in which a fault clears or copies the small pages of a large page or a folio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClearingOrder {
+    /// By address, the whole page in one operation. Linux did so page by page until 4.13.
+    #[default]
+    Ascending,
+    /// From both ends towards the page at the fault's address, which comes last, with one operation per small page
+    /// (`process_huge_page`, Linux 4.14 for clearing and 4.19 for copying). Pages of 1 GiB are cleared by address.
+    TowardsFault,
+}
+
+impl ClearingOrder {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What an idle CPU does with the address space that it ran last.

@@ -14,7 +14,9 @@ pub use block_io::{BlockIoConfig, CompletionBy};
 pub use boot::{BootConfig, MachineResources};
 pub use code::KernelCodeConfig;
 pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
-pub use kernel::{FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex, check_limit};
+pub use kernel::{
+    ClearingOrder, FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex, check_limit,
+};
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{

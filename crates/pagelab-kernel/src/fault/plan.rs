@@ -2,7 +2,7 @@
 
 use super::work::{FaultWork, pages};
 use super::{Fault, FaultState};
-use crate::config::{FaultLock, VmaIndex};
+use crate::config::{ClearingOrder, FaultLock, VmaIndex};
 use crate::entry_word::EntryWord;
 use crate::fault::stage::Stage;
 use crate::fault::supply::plan_supply;
@@ -26,6 +26,17 @@ const MAPLE_FANOUT: u64 = 10;
 const MAPLE_LEAF: u64 = 16;
 /// Lines that a search reads of a maple-tree node of 256 bytes: one of pivots, one of slots.
 const MAPLE_NODE_LINES: u64 = 2;
+
+/// The numbers below `pages` in the order in which Linux's `process_huge_page` takes them: first those that are farther
+/// from `last` than all on its other side, then from both sides in turn, and `last` at the end.
+fn towards(last: u64, pages: u64) -> impl Iterator<Item = u64> {
+    // `last` is the first page of the second half of `near`, or its last page.
+    let is_low = 2 * last <= pages;
+    let half = if is_low { last } else { pages - last };
+    let near = if is_low { 0 } else { pages - 2 * half };
+    let far = if is_low { (2 * half..pages).rev().chain(0..0) } else { (0..0).rev().chain(0..near) };
+    far.chain((0..half).flat_map(move |n| [near + n, near + 2 * half - 1 - n]))
+}
 
 /// Plans the search for the VMA that starts at `start`, and the lock. The lines of a node of the index depend on the
 /// part of the address space that the node covers, so that searches near each other share nodes.
@@ -120,7 +131,7 @@ impl Fault {
                 step.io.storage = self.reads(layer, pages);
             }
             FaultState::Zeroing if self.progress.work == FaultWork::SwapIn => self.plan_swap_in(layer, step),
-            FaultState::Zeroing => self.plan_zeroing(step),
+            FaultState::Zeroing => self.plan_zeroing(os.costs.clearing_order, step),
             FaultState::Charge => layer.plan_charge(self.request.cpu, space.group, 1 << self.target.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
             FaultState::Lru => layer.plan_gather(self.request.cpu, space.group, os.costs.lru_batch, step),
@@ -239,12 +250,21 @@ impl Fault {
     }
 
     /// Plans zeroing of the frame, or copying.
-    fn plan_zeroing(&self, step: &mut Step) {
+    fn plan_zeroing(&self, order: ClearingOrder, step: &mut Step) {
         step.kernel(RefKind::Write, page_metadata(self.target.frame));
-        if let FaultWork::Copy { from } = self.progress.work {
-            step.kernel(RefKind::Load { bytes: FRAME_BYTES << self.target.order }, from.addr());
+        let mut fill = |offset: u64, bytes: u64| {
+            if let FaultWork::Copy { from } = self.progress.work {
+                step.kernel(RefKind::Load { bytes }, from.addr() + offset);
+            }
+            step.kernel(RefKind::Zero { bytes }, self.target.frame.addr() + offset);
+        };
+        match order {
+            ClearingOrder::TowardsFault if self.target.order <= PageSize::Size2M.order() => {
+                let faulting = (self.request.va.0 - self.target.page.0) / FRAME_BYTES;
+                towards(faulting, 1 << self.target.order).for_each(|page| fill(page * FRAME_BYTES, FRAME_BYTES));
+            }
+            ClearingOrder::Ascending | ClearingOrder::TowardsFault => fill(0, FRAME_BYTES << self.target.order),
         }
-        step.kernel(RefKind::Zero { bytes: FRAME_BYTES << self.target.order }, self.target.frame.addr());
     }
 
     fn plan_rmap(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
@@ -312,5 +332,25 @@ impl Fault {
         let layer = &os.layers[self.request.space.layer];
         let table = &layer.spaces[self.request.space.index].table;
         table.entry(&layer.memory.contents, self.request.va, self.target.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::towards;
+
+    #[test]
+    fn pages_come_from_both_ends_towards_the_last() {
+        let order = |last, pages| towards(last, pages).collect::<Vec<u64>>();
+        assert_eq!(order(0, 4), [3, 2, 1, 0]);
+        assert_eq!(order(3, 8), [7, 6, 0, 5, 1, 4, 2, 3]);
+        assert_eq!(order(5, 8), [0, 1, 2, 7, 3, 6, 4, 5]);
+        assert_eq!(order(4, 8), [0, 7, 1, 6, 2, 5, 3, 4]);
+        for last in 0..16 {
+            let mut all = order(last, 16);
+            assert_eq!(all.last(), Some(&last));
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..16), "{last}");
+        }
     }
 }

@@ -52,6 +52,7 @@ impl Config {
             EngineError::config(format!("machine.memory.{}", e.key), e.what)
         };
         machine.memory.validate(machine.memory_bytes, machine.cores, nearest).map_err(in_memory)?;
+        machine.bulk.validate().map_err(|e| EngineError::config(format!("machine.bulk.{}", e.key), e.what))?;
         machine.prefetch.validate("machine.prefetch", &machine.cache)?;
         if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need at least one array each"));

@@ -246,7 +246,7 @@ impl RefIssuer<'_> {
             let piece = piece.min(bytes - *done);
             let (hw, core) = (&mut *self.hw, self.core);
             *cycles += match reference.kind {
-                RefKind::Zero { .. } => hw.zero(core, machine, piece),
+                RefKind::Zero { .. } => hw.zero(core, machine, piece, bytes),
                 RefKind::Fetch { .. } => {
                     hw.caches.fetch_lines(core, machine.line(), piece / LINE_BYTES, CodeOwner::Kernel)
                 }

@@ -187,6 +187,9 @@ impl Simulation {
         while let Some((space, invalidation)) = effects.invalidated.pop() {
             self.invalidate(cpu, space, &invalidation, false);
         }
+        if !effects.dma.is_empty() {
+            self.hw.caches.set_time(self.scheduler.cpus[cpu].clock.now());
+        }
         any | self.kernels.carry_out_dma(&mut self.hw.caches, effects)
     }
 

@@ -10,7 +10,7 @@ use crate::config::prefetch::PrefetchConfig;
 use crate::translation_unit::{NestedTlbConfig, TlbStagesConfig};
 use pagelab_base::addr::PageSize;
 use pagelab_base::assoc::AssocPolicy;
-use pagelab_hardware::cache::{CacheConfig, MemoryConfig};
+use pagelab_hardware::cache::{BulkConfig, CacheConfig, MemoryConfig};
 use pagelab_hardware::core_model::CoreConfig;
 use pagelab_kernel::config::MachineResources;
 use pagelab_tables::mmu_cache::MmuCacheGeometry;
@@ -43,6 +43,9 @@ pub struct MachineConfig {
     /// Bandwidth and NUMA nodes; if omitted, memory has a latency alone.
     #[serde(default, skip_serializing_if = "MemoryConfig::is_plain")]
     pub memory: MemoryConfig,
+    /// Zeroing and copying of pages: what they cost, and which stores they use.
+    #[serde(default, skip_serializing_if = "BulkConfig::is_default")]
+    pub bulk: BulkConfig,
     /// Prefetchers; off by default.
     #[serde(default, skip_serializing_if = "PrefetchConfig::is_off")]
     pub prefetch: PrefetchConfig,

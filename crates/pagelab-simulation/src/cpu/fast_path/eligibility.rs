@@ -39,6 +39,8 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         mmu_cache: _,
         cache,
         memory,
+        // Both paths call the kernel's handlers.
+        bulk: _,
         prefetch,
         origin: _,
     } = machine;
