@@ -41,6 +41,8 @@ WORDS = {
     "elastic cuckoo page table": "A hashed page table with several hash functions. It grows gradually, without "
     "rehashing everything at once.",
     "event": "Anything in a trace that is not an access, such as mmap, fork, or the start of a thread.",
+    "fast path": "In the simulator: a loop compiled for the simulated machine, which handles ordinary accesses. All "
+    "other accesses take the general code, which is slower and gives the same results.",
     "fault-around": "Mapping the pages around a faulting page of a file with the same fault, if they are in the page "
     "cache.",
     "fault engine": "Hardware that handles page faults without an exception, such as MFOE or a storage management "
@@ -55,6 +57,7 @@ WORDS = {
     "hashed page table": "A page table that finds an entry by a hash of the address instead of by walking a tree.",
     "host": "The operating system that runs virtual machines, with page tables of its own for their memory.",
     "in-order core": "A model of a core that waits for each access before it goes on. Real cores overlap many of them.",
+    "kernel path": "The code that a kernel executes for one step, such as a stage of a page fault.",
     "kernel preset": "Settings that say what a kernel's work costs and how it decides.",
     "khugepaged": "A kernel thread of Linux that replaces groups of 512 small pages by large pages.",
     "kpted": "The kernel thread that accounts for pages which a storage management unit has mapped. Its companion "
@@ -64,7 +67,8 @@ WORDS = {
     "L2": "The second cache of a core: larger, and about 12 cycles away.",
     "L3": "The last cache, which cores share: about 40 cycles away. Beyond it is memory.",
     "large page": "A page of 2 MiB or 1 GiB. Linux calls them huge pages. One TLB entry then reaches more memory.",
-    "layer": "A kernel with its page tables: that of the machine, or a guest's or a host's.",
+    "layer": "A level of virtualisation with its own kernel, page tables and MMU cache: `native` on bare metal, or "
+    "`guest` and `host` in a virtual machine.",
     "layout": "In run-time measurements: which parts of a program's memory are in large pages.",
     "leaf": "A page-table entry that maps a page, rather than pointing to another table. In a four-level table, leaves "
     "of 4 KiB pages are at level 1.",
@@ -104,7 +108,10 @@ WORDS = {
     "read-ahead": "Reading further pages of a file into the page cache before a program asks for them.",
     "reclaim": "Taking pages back from programs when memory is short: dropping them, or writing them to a file or to "
     "swap.",
-    "reference": "One read of memory or of a cache, here by a page walk or by the kernel.",
+    "ready frame": "A zeroed frame that a kernel thread has prepared, so that a later fault need not allocate and "
+    "zero one.",
+    "reference": "One simulated memory access of a page walk or of kernel code. Caches serve most of them. Accesses of "
+    "the program are called accesses.",
     "replay": "Running the accesses of a trace on a simulated system.",
     "reservation": "A group of adjacent free frames that the kernel keeps for neighbouring pages of one process.",
     "retry": "The second attempt of an access after its page fault was handled.",
@@ -123,7 +130,8 @@ WORDS = {
     "SMU": "Storage management unit: hardware that reads a missing page from the drive without the kernel.",
     "software translation cache": "A cache in the kernel of recently used page-table entries, so that the walk of a "
     "page fault can start below the root.",
-    "source": "What makes accesses in a run: a trace, a workload, or a live program.",
+    "source": "What makes accesses in a run: a trace, a workload, or a live program. The main sources are measured; "
+    "co-runners and arrivals run beside them.",
     "stage": "A part of the kernel's fault handler, such as finding the mapping, allocating the page or zeroing it.",
     "stall": "Cycles in which a core waits and completes no instructions.",
     "stretch": "A contiguous part of a program's execution, which a recording keeps or skips.",
@@ -141,8 +149,9 @@ WORDS = {
     "warm-up": "Accesses that are replayed before counting starts, so that caches and TLBs are not empty.",
     "watermark": "An amount of free memory that Linux compares with: below the low one kswapd starts, below the min "
     "one a program's fault reclaims memory itself.",
-    "window": "In a sample: a short part of the program that is recorded or counted. In a core: how many instructions "
-    "it can have under way at the same time.",
+    "window": "In a sample: a short part of the program that is recorded or counted. In an out-of-order core: the "
+    "reorder window, which is the number of instructions in progress at the same time. The core model `window` has "
+    "one.",
     "working set": "The memory that a program uses within some period.",
     "workload": "A synthetic program that pagelab generates, such as GUPS (random updates of an array).",
     "write-back": "Writing changed pages of files to the drive, or changed cache lines to memory.",
