@@ -23,6 +23,7 @@ SOURCE = r"""
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -195,12 +196,28 @@ static void other_process(void) {
     own.iov_base = map(PRIVATE, -1); other.iov_base = map(PRIVATE, -1);
     must(process_vm_readv(getpid(), &own, 1, &other, 1, 0) == ALL);
 }
+/* Calls that fill a part of their buffer. */
+static void partly_filled(void) {
+    int ends[2], pipes[2];
+    must(!socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)); must(!pipe(pipes));
+    memset(block, 1, PAGE);
+    write(ends[1], "abc", 3); must(recv(ends[0], map(PRIVATE, -1), ALL, 0) == 3);
+    write(ends[1], block, PAGE); must(recv(ends[0], map(PRIVATE, -1), PAGE / 2, MSG_TRUNC) == PAGE);
+    struct iovec whole = {map(PRIVATE, -1), ALL};
+    struct msghdr message = {.msg_iov = &whole, .msg_iovlen = 1};
+    write(ends[1], "abc", 3); must(recvmsg(ends[0], &message, 0) == 3);
+    write(pipes[1], "abc", 3); must(read(pipes[0], map(PRIVATE, -1), ALL) == 3);
+    char *at = map(PRIVATE, -1);
+    struct iovec parts[] = {{at + HALF, 4}, {at, HALF}};
+    write(pipes[1], "abcdef", 6); must(vmsplice(pipes[0], parts, 2, 0) == 6);
+    must(syscall(SYS_sched_getaffinity, 0, ALL, map(PRIVATE, -1)) > 0);
+}
 
 #define CASE(name) if (!strcmp(names[1], #name)) { name(); return 0; }
 int main(int n, char **names) {
     CASE(nothing) CASE(holes) CASE(below_dev_shm) CASE(data) CASE(gone) CASE(same_name) CASE(moved)
     CASE(shared_anonymous) CASE(system_v) CASE(cold) CASE(page_out) CASE(half_allowed) CASE(punched_disk)
-    CASE(protected) CASE(merged) CASE(fresh) CASE(other_process)
+    CASE(protected) CASE(merged) CASE(fresh) CASE(other_process) CASE(partly_filled)
     return 2;
 }
 """
@@ -223,6 +240,7 @@ EXPECTED = {
     "merged": N,
     "fresh": N + N // 2,
     "other_process": N + N + 2 * N + 30,
+    "partly_filled": 7,
 }
 
 
