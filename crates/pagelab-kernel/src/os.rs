@@ -96,18 +96,22 @@ impl Os {
         Ok(os)
     }
 
-    /// Sets up reclaim for the layers that programs run on, if there is a device. A hypervisor does not reclaim memory
-    /// that it gave to a guest.
+    /// Sets up reclaim for the layers that have a device. A host has a swap area for the memory of its guests, no
+    /// files, and no limit: that of `kernel.cgroup_limit_bytes` is for programs.
     fn set_reclaim_up(&mut self, config: &BootConfig<'_>, booted: &mut [Option<Layer>]) -> Result<(), EngineError> {
         let hosts: Vec<Option<LayerId>> = booted.iter().flatten().map(|l| l.host.map(|host| host.layer)).collect();
         let clock = Clock { mhz: config.machine.frequency_mhz };
         for (index, layer) in booted.iter_mut().flatten().enumerate() {
-            if !hosts.contains(&Some(LayerId::from(index))) {
-                layer.memory.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, config.kernel, clock);
-                layer.memory.page_use.cold = config.kernel.page_cache == PageCache::Cold;
-                if let Some(costs) = config.kernel.block_io.filter(|_| layer.memory.reclaim.is_some()) {
-                    layer.boot_requests(costs.lines)?;
-                }
+            let mut kernel = config.kernel.clone();
+            kernel.swap = kernel.swap.filter(|_| config.system.layers[index].swap.0);
+            if hosts.contains(&Some(LayerId::from(index))) {
+                (kernel.storage, kernel.cgroup_limit_bytes) = (None, None);
+            } else {
+                layer.memory.page_use.cold = kernel.page_cache == PageCache::Cold;
+            }
+            layer.memory.reclaim = Reclaim::new(layer.memory_bytes() >> FRAME_SHIFT, &kernel, clock);
+            if let Some(costs) = kernel.block_io.filter(|_| layer.memory.reclaim.is_some()) {
+                layer.boot_requests(costs.lines)?;
             }
         }
         Ok(())
@@ -145,10 +149,8 @@ impl Os {
         let host_index = configs.iter().position(|c| &c.name == host_name).expect("the boot order checked it");
         let host = booted[host_index].as_mut().expect("hosts boot first");
         let memory = guest_size(configs, layer_config, host.memory_bytes());
-        if memory > host.memory_bytes() {
-            let what = format!("{memory} bytes are more than the {} of its host `{host_name}`", host.memory_bytes());
-            return Err(EngineError::config(memory_key(layer_config), what));
-        }
+        let swap = config.kernel.swap.as_ref().filter(|_| configs[host_index].swap.0).map(|swap| swap.size_bytes);
+        check_guest_size(layer_config, memory, host, swap)?;
         let space = host.add_guest_space(KernelContext::BOOT, memory, &mut self.asids)?;
         let whole = EventKind::Mmap {
             addr: 0,
@@ -282,7 +284,11 @@ impl Os {
         };
         let Some(limit) = limit else { return Ok(home) };
         check_limit(&format!("memory_limit of {name}"), limit, &self.costs)?;
-        let reclaim = self.layers[layer].memory.reclaim.as_mut().expect("there is a device");
+        let layer = &mut self.layers[layer];
+        let Some(reclaim) = &mut layer.memory.reclaim else {
+            let what = format!("a limit needs a device to make room with: set system.layers.{}.swap=on", layer.name);
+            return Err(EngineError::config(format!("memory_limit of {name}"), what));
+        };
         Ok(ProcessTarget { group: reclaim.add_group(Cgroup::new(name, limit.0 >> FRAME_SHIFT)), ..home })
     }
 
@@ -324,6 +330,19 @@ fn guest_size(configs: &[LayerConfig], guest: &LayerConfig, host_bytes: u64) -> 
     // A sixteenth remains for the host's page metadata (1/64), its tables and its own use.
     let share = (host_bytes / 16 * 15 / guests) & !(align - 1);
     guest.memory_bytes.map_or(share, |bytes| bytes.0)
+}
+
+/// Refuses a guest with more memory than its host can hold, in its frames and its swap area.
+fn check_guest_size(guest: &LayerConfig, memory: u64, host: &Layer, swap: Option<Bytes>) -> Result<(), EngineError> {
+    if memory <= host.memory_bytes() + swap.unwrap_or_default().0 {
+        return Ok(());
+    }
+    let swap = swap.map_or_else(
+        || "; a host with a swap area (kernel.swap) may give its guests more than it has".to_owned(),
+        |bytes| format!(" and the {bytes} of its swap area"),
+    );
+    let what = format!("{memory} bytes are more than the {} of its host `{}`{swap}", host.memory_bytes(), host.name);
+    Err(EngineError::config(memory_key(guest), what))
 }
 
 /// Memory of each guest of a host that has `bytes`.

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod engines;
+mod host_memory;
 mod model;
 mod statistics;
 mod translation_units;

@@ -9,6 +9,7 @@ mod coloring;
 mod eager;
 mod fault_walks;
 mod files;
+mod host_memory;
 mod interleavings;
 mod late_segments;
 mod load;

@@ -81,6 +81,10 @@ pub struct LayerConfig {
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,
+    /// Whether the layer's kernel has a swap area as `kernel.swap` describes it, if that is set. A host swaps out
+    /// memory of its guests.
+    #[serde(default = "super::kernel::on")]
+    pub swap: Switch,
     /// The sources to whose processes `placement` applies, named as in the statistics (`source.0`, `co_runner.1`,
     /// `arrivals.0`); all by default. Other processes get frames in the ordinary way.
     #[serde(default)]

@@ -89,6 +89,7 @@ impl Layer {
         let mut layer = Self {
             name: name.to_owned(),
             host,
+            guest_bytes: guests.iter().sum(),
             memory,
             spaces: Spaces {
                 list: Vec::new(),

@@ -76,6 +76,9 @@ pub struct Layer {
     pub name: String,
     /// The address space that holds this layer's physical memory; none for the layer on the machine.
     pub host: Option<SpaceId>,
+    /// Memory that its guests believe to have, in bytes; all of it, if they use it, must be in this layer's frames or
+    /// on its swap device.
+    pub guest_bytes: u64,
     /// Its physical memory.
     pub memory: LayerMemory,
     /// Its address spaces.

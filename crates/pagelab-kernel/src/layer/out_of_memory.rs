@@ -28,11 +28,15 @@ impl Layer {
             Some(swap) => {
                 format!("{} are swapped out and {} of swap are left", bytes(swap.used_slots()), bytes(swap.room()))
             }
-            None => "there is no swap device (kernel.swap)".to_owned(),
+            None => format!("there is no swap device (kernel.swap, for layers with system.layers.{name}.swap=on)"),
+        };
+        let guests = match self.guest_bytes {
+            0 => String::new(),
+            given => format!("; its guests may use {} together", pagelab_trace::quantity::format_bytes(given)),
         };
         let what = format!(
             "layer `{name}` has no frame left of its {} for {what_for}: programs and kernel objects hold {}, files {}, page tables \
-             {}, {metadata} {}, {} are free but kept for the kernel or other zones; {swap}. Give it more by \
+             {}, {metadata} {}, {} are free but kept for the kernel or other zones; {swap}{guests}. Give it more by \
              --set system.layers.{name}.memory_bytes=SIZE or the machine by --set machine.memory_bytes=SIZE",
             bytes(total),
             bytes(others),

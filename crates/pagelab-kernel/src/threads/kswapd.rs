@@ -67,6 +67,9 @@ impl Kswapd {
 impl Thread for Kswapd {
     type Parameters = Parameters;
 
+    const IN_HOSTS: bool = true;
+    const WITH_PROGRAMS: bool = true;
+
     fn new_in_layer(id: LayerId, layer: &Layer, Parameters {}: &Parameters) -> Option<Self> {
         layer.memory.reclaim.is_some().then(|| Self::new(id))
     }

@@ -70,8 +70,16 @@ pub trait Thread: Sized {
     /// Its parameters, from its module `parameters`.
     type Parameters: ThreadParameters;
 
-    /// Whether it runs in the kernels of layers that host guests, not in those that run programs.
+    /// Whether it runs in the kernels of layers that host guests.
     const IN_HOSTS: bool = false;
+
+    /// Whether it runs in the kernels of layers that run programs.
+    const WITH_PROGRAMS: bool = !Self::IN_HOSTS;
+
+    /// Whether it runs in the kernel of a layer that `hosts` guests or runs programs.
+    fn runs_in(hosts: bool) -> bool {
+        if hosts { Self::IN_HOSTS } else { Self::WITH_PROGRAMS }
+    }
 
     /// Creates the thread of a layer, asleep; `None` if it has nothing to do in the layer.
     fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Self::Parameters) -> Option<Self>;

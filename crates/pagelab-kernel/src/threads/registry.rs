@@ -37,7 +37,7 @@ macro_rules! make_threads {
             pub fn new_in_layer(id: LayerId, layer: &Layer, hosts: bool, config: &ThreadsConfig) -> Vec<Self> {
                 let mut all = Vec::new();
                 $(if let ThreadConfig::On(parameters) = &config.$module
-                    && <super::$module::$Thread as Thread>::IN_HOSTS == hosts
+                    && <super::$module::$Thread as Thread>::runs_in(hosts)
                 {
                     let thread = super::$module::$Thread::new_in_layer(id, layer, parameters);
                     all.extend(thread.map(Self::$Thread));

@@ -339,6 +339,9 @@ impl Statistics {
                 for (part, device) in swap.into_iter().chain(storage) {
                     self.add_all(&format!("layer.{name}.{part}"), device.measures());
                 }
+                if os.hosts(index.into()) {
+                    self.host_reclaim(name, &reclaim.counters, faults);
+                }
             }
             let text = "Frames of page tables at the end";
             let frames = layer.table_frames() + layer.memory.contents.block_frames() as u64;
@@ -349,6 +352,25 @@ impl Statistics {
 }
 
 impl Statistics {
+    /// What a host took back of its guests' memory.
+    fn host_reclaim(&mut self, name: &str, counters: &ReclaimCounters, faults: &FaultCounters) {
+        for (what, count, text) in [
+            (
+                "scanned",
+                counters.scanned,
+                "Pages of guests that the host's reclaim looked at; included in reclaim.scanned",
+            ),
+            ("activated", counters.activated, "Scanned pages of guests that had been accessed and stayed"),
+            ("deactivated", counters.deactivated, "Pages of guests moved from the active list to the inactive"),
+            ("swapped_out", counters.swapped_out, "Pages of guests written to the host's swap area"),
+            ("swapped_in", counters.swapped_in, "Pages of guests read back from the host's swap area"),
+        ] {
+            self.count(format!("layer.{name}.reclaim.{what}"), count, text);
+        }
+        let text = "Faults of the host that read a page of a guest from its swap area";
+        self.count(format!("layer.{name}.fault.major.count"), faults.major, text);
+    }
+
     /// The state of a layer's memory after ageing, if it was aged.
     fn ageing(&mut self, layer: &Layer) {
         if let Some(aged) = &layer.counters.aged {

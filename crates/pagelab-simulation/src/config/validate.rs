@@ -124,7 +124,19 @@ impl Config {
             let what = format!("{read_ahead} is not possible; allowed are multiples of 4096 (one page) up to 2 MiB");
             return Err(EngineError::config("kernel.read_ahead_bytes", what));
         }
-        kernel.cgroup_limit_bytes.map_or(Ok(()), |limit| check_limit("kernel.cgroup_limit_bytes", limit, kernel))
+        let Some(limit) = kernel.cgroup_limit_bytes else { return Ok(()) };
+        check_limit("kernel.cgroup_limit_bytes", limit, kernel)?;
+        let tops = self.system.tops().into_iter().map(|layer| &self.system.layers[layer]);
+        match tops.filter(|_| kernel.storage.is_none()).find(|layer| !layer.swap.0) {
+            Some(LayerConfig { name, .. }) => {
+                let what = format!(
+                    "layer `{name}` has no swap area to make room with (system.layers.{name}.swap=off): set it to on, \
+                     or remove the limit"
+                );
+                Err(EngineError::config("kernel.cgroup_limit_bytes", what))
+            }
+            None => Ok(()),
+        }
     }
 
     fn validate_system(&self) -> Result<(), EngineError> {

@@ -121,6 +121,14 @@ pub const SYSTEMS: &[System] = &[
     ("osdp", &[SWAP, "kernel.block_io.completion_by=polling", "kernel.cgroup_limit_bytes=1MiB"]),
     ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("nested-radix-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    (
+        "nested-radix-cold",
+        &[SWAP, "system.layers.host.memory_bytes=2MiB", "system.layers.guest.memory_bytes=48MiB", "kernel.pcids=1"],
+    ),
+    (
+        "nested-radix-shadow-cold",
+        &[SWAP, "system.layers.host.memory_bytes=3MiB", "system.layers.guest.memory_bytes=48MiB"],
+    ),
     ("radix", &[SWAP, STORAGE, "kernel.page_cache=cold", "kernel.cgroup_limit_bytes=1MiB"]),
     (
         "radix",

@@ -107,6 +107,8 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         // The general code makes accesses to pages that are not mapped.
         fault_engine: _,
         fault_engine_for: _,
+        // The walk stops at a page that the host has taken back, as at one that was never mapped.
+        swap: _,
         direct_segment_bytes,
         speculative_table,
         // Its guests have a host mode of their own.
