@@ -223,6 +223,17 @@ Bool pl_image_is_recorded(Int pid)
           && same_file(&of_process, &of_tool);
 }
 
+Bool pl_image_may_be_recorded(Int pid)
+{
+   HChar path[40];
+   struct vg_stat of_process;
+   SysRes result;
+
+   VG_(sprintf)(path, "/proc/%d/exe", pid);
+   result = VG_(stat)(path, &of_process);
+   return (sr_isError(result) && sr_Err(result) == VKI_EACCES) || pl_image_is_recorded(pid);
+}
+
 const HChar* pl_image_path(void)
 {
    return path_of_image;

@@ -29,6 +29,9 @@ extern const HChar* pl_image_path(void);
 
 /* Whether the process runs under this tool. */
 extern Bool pl_image_is_recorded(Int pid);
+/* The same, or the kernel does not say what the process runs: it has closed its memory to others of its user
+   (PR_SET_DUMPABLE, or it has changed its user). */
+extern Bool pl_image_may_be_recorded(Int pid);
 
 /* The process is about to execute a program under Valgrind: leaves it what it needs. False if Valgrind's own files
    cannot be reached from here. */

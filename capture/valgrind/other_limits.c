@@ -130,13 +130,13 @@ Bool pl_other_limits_call(Int pid, UWord resource, const struct vki_rlimit* aske
    Bool in_reach;
    UWord error = 0;
 
-   if ((place_of(resource) == NULL && resource != RLIMIT_NOFILE) || !pl_image_is_recorded(pid))
+   if ((place_of(resource) == NULL && resource != RLIMIT_NOFILE) || !pl_image_may_be_recorded(pid))
       return False;
    /* The kernel knows whether this process may. */
    allowed = pl_system_call(__NR_prlimit64, (ULong)pid, resource, 0, (ULong)(Addr)&before, 0, 0);
    in_reach = allowed == 0 && has_limits(pid) && get(pid, resource, &before);
    /* It may run another program by now, natively. */
-   if (allowed == 0 && !in_reach && (asked == NULL || !pl_image_is_recorded(pid)))
+   if (allowed == 0 && !in_reach && (asked == NULL || !pl_image_may_be_recorded(pid)))
       return False;
    if (allowed != 0)
       error = (UWord)-allowed;

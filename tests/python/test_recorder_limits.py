@@ -175,6 +175,35 @@ int main(void) {
 }
 """
 
+OF_A_STARTING_PROGRAM = r"""
+int main(int n, char **names) {
+    struct rlimit descriptors = {32, 100}, size = {MIB, 2 * MIB}, was[2] = {{7, 7}, {7, 7}}, is[2];
+    int gone[2], go[2];
+    char byte;
+    if (n > 1) {
+        read(0, &byte, 1);
+        getrlimit(RLIMIT_NOFILE, &is[0]); getrlimit(RLIMIT_FSIZE, &is[1]);
+        printf("%lu:%lu %lu:%lu\n", is[0].rlim_cur, is[0].rlim_max, is[1].rlim_cur, is[1].rlim_max);
+        return 0;
+    }
+    pipe2(gone, O_CLOEXEC); pipe(go);
+    int child = fork();
+    if (!child) {
+        dup2(go[0], 0);
+        limit(RLIMIT_NOFILE, 200); limit(RLIMIT_FSIZE, 5 * MIB);
+        execl(names[0], names[0], "executed", NULL);
+    }
+    close(gone[1]);
+    /* Ends once the child executes. */
+    read(gone[0], &byte, 1);
+    prlimit(child, RLIMIT_NOFILE, &descriptors, &was[0]); prlimit(child, RLIMIT_FSIZE, &size, &was[1]);
+    printf("%lu:%lu %lu:%lu\n", was[0].rlim_cur, was[0].rlim_max, was[1].rlim_cur, was[1].rlim_max);
+    fflush(stdout);
+    write(go[1], "", 1);
+    wait(0);
+}
+"""
+
 PROTECTS_PARTS = r"""
 /* The permissions of the mappings with these addresses. */
 static void show(char *first, size_t bytes) {
@@ -274,6 +303,7 @@ int main(void) {
         pytest.param(LIMITS_ITS_STACK, "1\noverflow\n", id="stack"),
         pytest.param(RAISES_ITS_LIMITS, None, id="raised limits"),
         pytest.param(OF_OTHERS, None, id="of threads and other processes"),
+        pytest.param(OF_A_STARTING_PROGRAM, None, id="of a program that starts"),
         pytest.param(PROTECTS_PARTS, None, id="mprotect of several mappings"),
         pytest.param(LOCKS, None, id="locked memory"),
     ],
@@ -285,6 +315,38 @@ def test_limits_hold_as_they_do_natively(pagelab: Pagelab, tmp_path: Path, sourc
     assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
     assert expected is None or native == expected
     assert [loss for loss in losses(pagelab) if "limit of file sizes" not in loss] == []
+
+
+def test_limits_of_a_process_out_of_reach_are_a_loss(pagelab: Pagelab, tmp_path: Path) -> None:
+    """The kernel lets a user set limits of a process that has closed its memory (PR_SET_DUMPABLE)."""
+    source = r"""
+    #include <sys/prctl.h>
+    int main(void) {
+        struct rlimit size = {MIB, MIB}, is;
+        int closed[2], go[2];
+        char byte;
+        if (getuid() == 0) setuid(65534);
+        pipe(closed); pipe(go);
+        int child = fork();
+        if (!child) {
+            prctl(PR_SET_DUMPABLE, 0);
+            write(closed[1], "", 1); read(go[0], &byte, 1);
+            getrlimit(RLIMIT_FSIZE, &is);
+            printf("%d\n", is.rlim_cur == MIB);
+            return 0;
+        }
+        read(closed[0], &byte, 1);
+        printf("%d\n", prlimit(child, RLIMIT_FSIZE, &size, 0));
+        fflush(stdout);
+        write(go[1], "", 1);
+        wait(0);
+    }
+    """
+    program = compiled(tmp_path, LIMITS + source)
+    assert natively(program) == "0\n1\n"
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, "0\n0\n"), recorded.stderr
+    assert any("prlimit" in loss and "no effect" in loss for loss in losses(pagelab)), losses(pagelab)
 
 
 def test_cpu_time_is_counted_a_hundredfold(pagelab: Pagelab, tmp_path: Path) -> None:
