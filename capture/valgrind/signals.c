@@ -59,6 +59,8 @@ extern void __real_vgPlain_synth_sigill(ThreadId tid, Addr address);
 extern void __wrap_vgPlain_synth_sigill(ThreadId tid, Addr address);
 extern void __real_vgPlain_synth_sigfpe(ThreadId tid, UInt code);
 extern void __wrap_vgPlain_synth_sigfpe(ThreadId tid, UInt code);
+extern void __real_vgPlain_synth_sigtrap(ThreadId tid);
+extern void __wrap_vgPlain_synth_sigtrap(ThreadId tid);
 extern void __real_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
 extern void __wrap_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
 
@@ -81,6 +83,9 @@ static Bool raised_for_debugger(ThreadId tid, Int signal, Addr address)
    info.si_signo = signal;
    info.si_code = VKI_SI_TKILL;
    info._sifields._sigfault._addr = (void*)address;
+   /* In the same place; Valgrind takes 0 for a signal whose siginfo the kernel has lost, and gives up. */
+   if (info._sifields._kill._pid == 0)
+      info._sifields._kill._pid = VG_(getpid)();
    if (pl_system_call(__NR_rt_tgsigqueueinfo, (ULong)VG_(getpid)(), (ULong)VG_(gettid)(), (ULong)signal, (ULong)&info,
                       0, 0) < 0)
       return False;
@@ -104,6 +109,13 @@ void __wrap_vgPlain_synth_sigfpe(ThreadId tid, UInt code)
 {
    if (!raised_for_debugger(tid, VKI_SIGFPE, 0))
       __real_vgPlain_synth_sigfpe(tid, code);
+}
+
+/* The program counter is already behind the `int3`: without the signal the program goes on there, as natively. */
+void __wrap_vgPlain_synth_sigtrap(ThreadId tid)
+{
+   if (!raised_for_debugger(tid, VKI_SIGTRAP, 0))
+      __real_vgPlain_synth_sigtrap(tid);
 }
 
 /* The program has jumped to where no code may be. For Valgrind its own memory, and what it has reserved, is mapped; for

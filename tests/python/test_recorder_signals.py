@@ -214,26 +214,29 @@ static void debug(int at, int passes) {
     if (!child) {
         char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         signal(SIGSEGV, handler); signal(SIGILL, handler); signal(SIGFPE, handler);
+        signal(SIGTRAP, handler);
         ptrace(PTRACE_TRACEME, 0, 0, 0);
         switch (at) {
         case 0: ((void (*)(void))page)();
         case 1: ((void (*)(void))0x1000)();
         case 2: asm volatile("ud2");
         case 3: asm volatile("xor %%edx, %%edx; mov %%edx, %%ecx; mov $1, %%eax; div %%ecx" ::: "eax", "ecx", "edx");
+        case 4: asm volatile("int3"); _exit(4);
+        case 5: ((void (*)(void))0)();
         }
     }
     waitpid(child, &status, 0);
     printf("stopped %d", WIFSTOPPED(status) ? WSTOPSIG(status) : -1);
     fflush(stdout);
     if (passes)
-        ptrace(PTRACE_CONT, child, 0, WSTOPSIG(status));
+        ptrace(PTRACE_CONT, child, 0, passes == 1 ? WSTOPSIG(status) : 0);
     else
         kill(child, SIGKILL);
     waitpid(child, &status, 0);
     printf(" %d\n", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
     fflush(stdout);
 }
-int main(void) { for (int i = 0; i < 8; i++) debug(i / 2, i % 2); }
+int main(void) { for (int i = 0; i < 12; i++) debug(i / 2, i % 2); debug(4, 2); }
 """
 
 
@@ -244,3 +247,5 @@ def test_a_debugger_sees_faults_before_the_handler(pagelab: Pagelab, tmp_path: P
     recorded = pagelab("record", "-q", "--max-idle", "20", "-o", "t.trace", "--", program)
     assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
     assert native.splitlines()[:4] == ["stopped 11 -9", "stopped 11 handler 11 3"] * 2
+    assert native.splitlines()[8:10] == ["stopped 5 -9", "stopped 5 handler 5 3"]
+    assert native.splitlines()[10:] == ["stopped 11 -9", "stopped 11 handler 11 3", "stopped 5 4"]
