@@ -58,6 +58,9 @@ pub struct Ref {
     pub kind: RefKind,
     /// Dependency step: consecutive references with the same number overlap and cost their maximum.
     pub step: u8,
+    /// Its address comes from no reference before it, so cores that overlap kernel code make it at once. Otherwise, and
+    /// unless it has the number of the reference before it, its address comes from that.
+    pub independent: bool,
 }
 
 /// A planned step and its cost. It is reused from step to step, so planning allocates nothing.
@@ -100,16 +103,22 @@ impl Step {
         self.io = io;
     }
 
-    /// Adds a kernel reference that depends on the previous ones.
+    /// Adds a kernel reference whose address comes from the one before.
     pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
-        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: false });
+    }
+
+    /// Adds a kernel reference whose address is known without those before it.
+    pub fn kernel_independent(&mut self, kind: RefKind, addr: PhysAddr) {
+        let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: true });
     }
 
     /// Adds a kernel reference that overlaps the previous one.
     pub fn kernel_overlapped(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step);
-        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step });
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: false });
     }
 }
 

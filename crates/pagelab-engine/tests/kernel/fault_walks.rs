@@ -59,6 +59,7 @@ fn a_walk_reads_where_the_root_is_and_each_entry_after_the_one_before() {
                 space: RefSpace::Kernel,
                 kind: RefKind::Read,
                 step: step as u8,
+                independent: step == 0,
             };
             assert_eq!(made, way.iter().enumerate().map(reads).collect::<Vec<_>>(), "{system}, {lock}");
             assert_eq!(before_pte, levels);

@@ -17,6 +17,7 @@ mod hashed_segments;
 mod hashed_sizes;
 mod instruction_cache;
 mod kernel_branches;
+mod kernel_overlap;
 mod line_transfers;
 mod mmu_caches;
 mod nested_walks;

@@ -2,8 +2,8 @@
 
 use super::kernel_branches::BranchRun;
 use super::{
-    BranchCounts, Common, CompiledCore, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, L1TlbMiss, ROW, Row,
-    Siblings, Stall, Timing,
+    BranchCounts, Common, CompiledCore, CoreModel, CoreTime, Data, DataLocation, IncomingAccess, KernelWindow,
+    L1TlbMiss, ROW, Row, Siblings, Stall, Timing,
 };
 use crate::cache::Traffic;
 use pagelab_base::code_cost::CodeCost;
@@ -157,6 +157,19 @@ impl<C: Timing> CpuClock<C> {
     /// Executes branches of kernel code. Returns the cycles to spend on mispredictions.
     pub fn kernel_branches(&mut self, run: &BranchRun) -> Cycles {
         self.core.kernel_branches(run)
+    }
+
+    /// The window in which references of kernel code overlap; none if it waits for each.
+    #[inline]
+    pub fn kernel_window(&mut self) -> Option<&mut KernelWindow> {
+        self.core.kernel_window()
+    }
+
+    /// Cycles until the references of kernel code are complete.
+    #[inline]
+    pub fn drain_kernel(&mut self) -> Cycles {
+        let now = self.now();
+        self.core.kernel_window().map_or(Cycles::ZERO, |window| window.drain(now))
     }
 
     /// The state that the core's hardware threads share, if there is any.

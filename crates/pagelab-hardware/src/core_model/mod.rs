@@ -35,6 +35,7 @@ use pagelab_base::error::EngineError;
 use pagelab_base::model_choice;
 use pagelab_base::translation::Translation;
 pub use window::Window;
+pub use window::kernel::{AddressOf, KernelRef, KernelWindow};
 
 cores! {
     mod in_order {
@@ -287,6 +288,12 @@ pub trait Timing {
     /// Executes branches of kernel code. Returns the cycles that those of them take that the core mispredicts.
     fn kernel_branches(&mut self, _run: &BranchRun) -> Cycles {
         Cycles::ZERO
+    }
+
+    /// The window in which references of kernel code overlap; none if it waits for each.
+    #[inline]
+    fn kernel_window(&mut self) -> Option<&mut KernelWindow> {
+        None
     }
 
     /// Branches seen and mispredicted; none for a model that predicts every branch right.

@@ -82,6 +82,11 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.kernel_branches(run),)*)* }
             }
 
+            #[inline]
+            fn kernel_window(&mut self) -> Option<&mut KernelWindow> {
+                match self { $($(Self::$Variant(core) => core.kernel_window(),)*)* }
+            }
+
             fn branches(&self) -> Option<BranchCounts> {
                 match self { $($(Self::$Variant(core) => core.branches(),)*)* }
             }

@@ -18,11 +18,11 @@
 //! complete and `mispredict_penalty` has passed.
 //! Parameters: `cycles_per_instruction` (without stalls), `window`, `load_queue`, `store_queue` (entries; 0: the core
 //! waits for stores as for loads), `fill_buffers`, `page_walkers`, `unknown_dependencies`, `branch_predictor`,
-//! `mispredict_penalty`. The defaults are an Intel Skylake's: 224 entries of the reorder buffer, 72 loads, 56 stores
-//! (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966, chapter 2). 12 fill buffers and two
-//! parallel page walks are estimates: Intel publishes 10 fill buffers for older cores, and later cores make two walks
-//! in parallel. 16 cycles per misprediction are also an estimate (Fog, "The microarchitecture of Intel, AMD and VIA
-//! CPUs": 15 to 20).
+//! `mispredict_penalty`, `kernel_overlap` (`kernel.rs`). The defaults are an Intel Skylake's: 224 entries of the
+//! reorder buffer, 72 loads, 56 stores (WikiChip, "Skylake (client)"; Intel, Optimization Reference Manual 248966,
+//! chapter 2). 12 fill buffers and two parallel page walks are estimates: Intel publishes 10 fill buffers for older
+//! cores, and later cores make two walks in parallel. 16 cycles per misprediction are also an estimate (Fog, "The
+//! microarchitecture of Intel, AMD and VIA CPUs": 15 to 20).
 //! Deviations: all instructions except loads are complete when they enter, indirect branches are predicted correctly,
 //! and nothing executes on a wrong path. Accesses find the lines in the caches that they would find in program order.
 //! So do walks, which do not wait for lines that other walks have in flight. A load that reads the data of a waiting
@@ -33,12 +33,14 @@
 
 mod config;
 mod entered;
+pub mod kernel;
 mod lines;
 mod row;
 mod timing;
 
 use config::{UnknownDependencies, WindowConfig};
 use entered::{RecentAccesses, Times, WindowProgress, is_load, wait};
+use kernel::KernelWindow;
 use lines::Lines;
 use pagelab_trace::{Access, Branches};
 
@@ -130,6 +132,8 @@ struct WindowState {
     pages: PendingPages,
     /// None if branches are always predicted correctly.
     branches: Option<Box<BranchUnit>>,
+    /// Present if references of kernel code overlap.
+    kernel: Option<Box<KernelWindow>>,
     current: CurrentAccess,
 }
 

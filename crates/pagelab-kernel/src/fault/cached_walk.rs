@@ -121,7 +121,7 @@ impl Fault {
         if begin.as_ref().is_none_or(Begin::needs_root) {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults only read
             // (6.12: `mm_mt`).
-            step.kernel(RefKind::Read, layer.spaces[self.request.space.index].lock_line());
+            step.kernel_independent(RefKind::Read, layer.spaces[self.request.space.index].lock_line());
         }
         step.before_pte = step.refs.len();
         let mut before = None;

@@ -50,12 +50,13 @@ pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
     };
     let lock_line = layer.fault_lock_line(lock, id.index, start);
     if lock == FaultLock::Mm {
-        step.kernel(RefKind::Locked, lock_line);
+        step.kernel_independent(RefKind::Locked, lock_line);
     }
     for level in 0..depth {
         let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
         for line in 0..lines {
-            step.kernel(RefKind::Read, space.object_line(covered << 8 | u64::from(level) << 1 | line));
+            let read = if level + line as u32 == 0 { Step::kernel_independent } else { Step::kernel };
+            read(step, RefKind::Read, space.object_line(covered << 8 | u64::from(level) << 1 | line));
         }
     }
     let vma = space.object_line(start.0);
@@ -63,7 +64,7 @@ pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
         step.kernel(RefKind::Read, vma);
     }
     if lock == FaultLock::Vma {
-        step.kernel(RefKind::Locked, lock_line);
+        step.kernel_independent(RefKind::Locked, lock_line);
     }
 }
 
@@ -93,7 +94,7 @@ impl Fault {
                     step.preset += CodeCost::from_cycles(os.costs.vm_exit_cycles);
                 }
                 for line in 0..REGISTER_LINES {
-                    step.kernel(RefKind::Write, cpu(CpuLine::Stack) + line * LINE_BYTES);
+                    step.kernel_independent(RefKind::Write, cpu(CpuLine::Stack) + line * LINE_BYTES);
                 }
             }
             FaultState::Collision => self.plan_collision(os, step),
@@ -113,9 +114,9 @@ impl Fault {
                 let page = self.wanted_page(os, layer);
                 layer.mechanisms.placement.plan(page.as_ref(), action, &layer.memory.view(context), step);
             }
-            FaultState::Allocation => step.kernel(RefKind::Write, cpu(CpuLine::FreeLists)),
+            FaultState::Allocation => step.kernel_independent(RefKind::Write, cpu(CpuLine::FreeLists)),
             FaultState::Refill { descriptors } => {
-                step.kernel(RefKind::Locked, layer.data.zone_line());
+                step.kernel_independent(RefKind::Locked, layer.data.zone_line());
                 for &page in descriptors {
                     step.kernel(RefKind::Write, page_metadata(page));
                 }
@@ -137,7 +138,7 @@ impl Fault {
             FaultState::Lru => layer.plan_gather(self.request.cpu, space.group, os.costs.lru_batch, step),
             FaultState::Lock => {
                 let lock = space.lock_frame(self.entry(os));
-                step.kernel(RefKind::Locked, page_metadata(lock));
+                step.kernel_independent(RefKind::Locked, page_metadata(lock));
             }
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
@@ -163,11 +164,11 @@ impl Fault {
         let index = self.request.space.index;
         if self.held.mappings && layer.has_several_cpus() {
             let start = self.vma_start(&layer.spaces[index]);
-            step.kernel(RefKind::Locked, layer.fault_lock_line(os.costs.fault_lock, index, start));
+            step.kernel_independent(RefKind::Locked, layer.fault_lock_line(os.costs.fault_lock, index, start));
         }
         let stack = layer.data.cpu_line(self.request.cpu, CpuLine::Stack);
         for line in 0..REGISTER_LINES {
-            step.kernel(RefKind::Read, stack + line * LINE_BYTES);
+            step.kernel_independent(RefKind::Read, stack + line * LINE_BYTES);
         }
     }
 
@@ -230,7 +231,7 @@ impl Fault {
 
     /// Plans reading the page back from its slot.
     fn plan_swap_in(&self, layer: &Layer, step: &mut Step) {
-        step.kernel(RefKind::Write, page_metadata(self.target.frame));
+        step.kernel_independent(RefKind::Write, page_metadata(self.target.frame));
         let Some(WordOf { word: EntryWord::Swap(slot), .. }) = layer.word(self.request.space.index, self.target.page)
         else {
             unreachable!("{:?} is in the swap area", self.target.page)
@@ -269,14 +270,14 @@ impl Fault {
 
     fn plan_rmap(&self, layer: &Layer, space: &AddressSpace, step: &mut Step) {
         // The VMA's anon_vma or the file's mapping, then the page's map count.
-        step.kernel(RefKind::Read, space.object_line(!self.vma_start(space).0));
+        step.kernel_independent(RefKind::Read, space.object_line(!self.vma_start(space).0));
         match self.progress.work {
             FaultWork::Cached { .. } => {
                 for frame in pages(self.target.around).filter_map(|at| self.cached(layer, at)) {
                     step.kernel(RefKind::Locked, page_metadata(frame));
                 }
             }
-            _ => step.kernel(RefKind::Write, page_metadata(self.target.frame)),
+            _ => step.kernel_independent(RefKind::Write, page_metadata(self.target.frame)),
         }
     }
 
@@ -295,16 +296,16 @@ impl Fault {
         for at in pages(several) {
             let other = space.table.entry(&layer.memory.contents, at, PageSize::Size4K);
             if other.0 / LINE_BYTES != line {
-                step.kernel(RefKind::Write, other);
+                step.kernel_independent(RefKind::Write, other);
                 line = other.0 / LINE_BYTES;
             }
         }
         if line == u64::MAX {
-            step.kernel(RefKind::Write, entry);
+            step.kernel_independent(RefKind::Write, entry);
         }
         layer.plan_count(self.request.cpu, space, os.costs.rss_batch, step);
         // Release of the lock.
-        step.kernel(RefKind::Write, page_metadata(space.lock_frame(entry)));
+        step.kernel_independent(RefKind::Write, page_metadata(space.lock_frame(entry)));
     }
 
     /// The lines that are written for a page that the walker has left to the kernel.

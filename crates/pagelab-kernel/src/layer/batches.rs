@@ -16,13 +16,13 @@ impl Layer {
     /// Plans the references of charging `pages` to a group: the CPU's stock of charged pages and, if that is
     /// insufficient, the counters of the cgroups.
     pub fn plan_charge(&self, cpu: CpuId, group: GroupId, pages: u32, step: &mut Step) {
-        step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Charge));
+        step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Charge));
         let stock = &self.data.cpus[cpu];
         if stock.charged_to != group && stock.charged > 0 {
-            step.kernel(RefKind::Locked, self.data.cgroup_line(stock.charged_to));
+            step.kernel_independent(RefKind::Locked, self.data.cgroup_line(stock.charged_to));
         }
         if stock.charged_to != group || stock.charged < pages {
-            step.kernel(RefKind::Locked, self.data.cgroup_line(group));
+            step.kernel_independent(RefKind::Locked, self.data.cgroup_line(group));
         }
     }
 
@@ -42,12 +42,12 @@ impl Layer {
     /// Plans the references of adding a page to the CPU's batch for the LRU lists; if the batch is full, also the
     /// lists' lock and the pages.
     pub fn plan_gather(&self, cpu: CpuId, group: GroupId, batch: u32, step: &mut Step) {
-        step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
+        step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
         let gathered = &self.data.cpus[cpu].lru;
         if gathered.len() >= batch as usize {
-            step.kernel(RefKind::Locked, self.data.lru_line(group));
+            step.kernel_independent(RefKind::Locked, self.data.lru_line(group));
             for &page in gathered {
-                step.kernel(RefKind::Write, page_metadata(page));
+                step.kernel_independent(RefKind::Write, page_metadata(page));
             }
         }
     }
@@ -56,11 +56,11 @@ impl Layer {
     /// it, that of the address space.
     pub fn plan_count(&self, cpu: CpuId, space: &AddressSpace, batch: u32, step: &mut Step) {
         if !self.has_several_cpus() {
-            return step.kernel(RefKind::Write, space.counter_line());
+            return step.kernel_independent(RefKind::Write, space.counter_line());
         }
-        step.kernel(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Resident));
+        step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Resident));
         if self.data.cpus[cpu].counted >= batch {
-            step.kernel(RefKind::Locked, space.counter_line());
+            step.kernel_independent(RefKind::Locked, space.counter_line());
         }
     }
 

@@ -76,7 +76,7 @@ impl LineMemory {
     fn plan(&self, stage: usize, touched: StageLines, by: CpuId, space_index: SpaceIx, step: &mut Step) {
         for (at, (kind, addr)) in self.references(stage, touched, by, space_index).enumerate() {
             if at == 0 {
-                step.kernel(kind, addr);
+                step.kernel_independent(kind, addr);
             } else {
                 step.kernel_overlapped(kind, addr);
             }

@@ -10,6 +10,7 @@ use pagelab_base::step::{Ref, RefKind, RefSpace};
 use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::{CodeOwner, Requester};
 use pagelab_hardware::core_model::clock::CpuClock;
+use pagelab_hardware::core_model::{AddressOf, KernelRef};
 use pagelab_kernel::fault::stage::FaultCounters;
 use pagelab_kernel::layer::Layer;
 use pagelab_translate::hardware::Hardware;
@@ -55,7 +56,7 @@ pub(super) struct RefIssuer<'a> {
     pub layers: &'a mut [Layer],
     pub cpu: CpuId,
     pub core: CoreId,
-    pub clock: &'a CpuClock,
+    pub clock: &'a mut CpuClock,
     /// The smallest clock of the other CPUs.
     pub others: Cycles,
     pub window: &'a mut DirectMapWindow,
@@ -102,7 +103,8 @@ impl RefIssuer<'_> {
         let (mut fault, mut deferred) = (None, false);
         let found_before = self.hw.caches.kernel_lines(self.core);
         let keeps_time = self.hw.caches.is_timed() || self.hw.caches.orders_transfers();
-        let begun = if keeps_time { self.clock.now() + after } else { Cycles::ZERO };
+        let overlaps = self.clock.kernel_window().is_some();
+        let begun = if keeps_time || overlaps { self.clock.now() + after } else { Cycles::ZERO };
         while let Some(reference) = entry.step.refs.get(charged) {
             let mut cycles = Cycles::ZERO;
             self.hw.caches.set_time(begun + total);
@@ -110,13 +112,20 @@ impl RefIssuer<'_> {
             if let Err(unmade) = self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles) {
                 total += cycles;
                 match unmade {
-                    Unmade::Faulted(Faulted(raised)) => fault = Some(raised),
+                    Unmade::Faulted(Faulted(raised)) => {
+                        total += self.clock.kernel_window().map_or(Cycles::ZERO, |window| window.drain(begun + total));
+                        fault = Some(raised);
+                    }
                     Unmade::Deferred => deferred = true,
                 }
                 break;
             }
             let (step, most) = overlap;
-            if charged > 0 && step == reference.step {
+            if overlaps {
+                let is_first = charged == 0 || step != reference.step;
+                total += self.overlap(reference, is_first, cycles, begun + total);
+                overlap = (reference.step, cycles);
+            } else if charged > 0 && step == reference.step {
                 total += cycles.saturating_sub(most);
                 overlap.1 = most.max(cycles);
             } else {
@@ -142,6 +151,23 @@ impl RefIssuer<'_> {
             counts.iter_mut().zip(found).for_each(|(count, (after, before))| *count += after - before);
         }
         RefOutcome { cycles: total, fault, deferred }
+    }
+
+    /// How long kernel code waits for a reference that it makes at `now`, if its references overlap.
+    fn overlap(&mut self, reference: &Ref, is_first: bool, latency: Cycles, now: Cycles) -> Cycles {
+        let Some(window) = self.clock.kernel_window() else { return latency };
+        let kind = match (reference.space, reference.kind) {
+            (RefSpace::Kernel, RefKind::Read) => KernelRef::Load,
+            (RefSpace::Kernel, RefKind::Write) => KernelRef::Store,
+            (RefSpace::Kernel, RefKind::Locked) => KernelRef::Locked,
+            (RefSpace::Kernel | RefSpace::Physical, _) => KernelRef::Waited,
+        };
+        let address = match (reference.independent, is_first) {
+            (true, _) => AddressOf::Known,
+            (false, true) => AddressOf::Previous,
+            (false, false) => AddressOf::Same,
+        };
+        window.refer(kind, address, latency, now)
     }
 
     /// [`Self::make`] for an access that may be profiled.

@@ -52,8 +52,8 @@ impl Simulation {
                 }
             }
             if entry.has_refs_left() {
-                let is_over = |spent: Cycles| MANY && clock.now() + spent > limit;
-                let (layers, others) = (&mut kernels.os.layers, *others);
+                let (layers, others, now) = (&mut kernels.os.layers, *others, clock.now());
+                let is_over = |spent: Cycles| MANY && now + spent > limit;
                 let mut maker = RefIssuer { hw, layers, cpu, core: *core, clock, others, window: &mut window };
                 let made = maker.make_for(miss, entry, &mut kernels.os.faults, is_over);
                 charge(entry, clock, kernels, made.cycles);
@@ -83,7 +83,7 @@ impl Simulation {
                     None
                 }
                 Ok(Next::Block(key)) => {
-                    entry.reset();
+                    suspend(entry, clock, kernels);
                     Some(key)
                 }
                 Ok(Next::Done) => {
@@ -195,6 +195,9 @@ impl Simulation {
 
     fn end_activity(&mut self, cpu: CpuId) {
         let Cpu { clock, task, filter, .. } = &mut self.scheduler.cpus[cpu];
+        if let Some(entry) = task.stack.last() {
+            drain(entry, clock, &mut self.kernels);
+        }
         let (now, entry) = (clock.now(), task.stack.pop());
         match &entry.activity {
             Activity::Engine(work) => {
@@ -241,6 +244,14 @@ fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, 
     if let Some(branches) = kernels.branches {
         cycles += execute_branches(entry, clock, &branches);
     }
+    let now = clock.now();
+    if let Some(window) = clock.kernel_window() {
+        cycles += window.enter(preset.instructions, cycles, now);
+        if !entry.step.io.is_empty() {
+            // The device's requests are written to it.
+            cycles += window.drain(now + cycles);
+        }
+    }
     if let Some(stage) = entry.stage {
         let counters = &mut kernels.os.faults[entry.layer];
         counters.preset_cycles[stage as usize] += preset.cycles;
@@ -262,6 +273,21 @@ fn execute_branches(entry: &StackEntry, clock: &mut CpuClock, branches: &KernelB
     let Some(path) = entry.activity.code_path(entry.stage) else { return Cycles::ZERO };
     let path = entry.layer.index() * CODE_PATHS + path;
     clock.kernel_branches(&branches.run(path, entry.step.preset.instructions))
+}
+
+/// Ends a step that will be planned anew, once what it waits for has come.
+fn suspend(entry: &mut StackEntry, clock: &mut CpuClock, kernels: &mut Kernels) {
+    drain(entry, clock, kernels);
+    entry.reset();
+}
+
+/// Waits for the references of kernel code that are outstanding.
+#[inline(always)]
+fn drain(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels) {
+    let cycles = clock.drain_kernel();
+    if cycles > Cycles::ZERO {
+        charge(entry, clock, kernels, cycles);
+    }
 }
 
 /// Charges cycles of an activity to its stage and to its CPU.

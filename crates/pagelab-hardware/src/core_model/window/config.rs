@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::core_model::branch_unit::{BranchPredictor, default_penalty, validate_penalty};
 use crate::core_model::in_order::RetireRate;
 use pagelab_base::error::EngineError;
+use pagelab_base::switch::Switch;
 
 /// Whether accesses wait for loads if the source does not record dependencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -48,10 +49,19 @@ pub struct WindowConfig {
     /// For sources that do not record which load an address depends on: imported traces, older recordings.
     #[serde(default)]
     pub unknown_dependencies: UnknownDependencies,
+    /// Whether references of kernel code overlap, too. With `off`, kernel code waits for each.
+    #[serde(default = "defaults::off")]
+    pub kernel_overlap: Switch,
 }
 
 /// Values of a Skylake, partly estimated; see the text of [`super`].
 mod defaults {
+    use super::Switch;
+
+    pub fn off() -> Switch {
+        Switch(false)
+    }
+
     pub fn window() -> u32 {
         224
     }
@@ -108,6 +118,7 @@ impl WindowConfig {
             branch_predictor: BranchPredictor::Perfect,
             mispredict_penalty: default_penalty(),
             unknown_dependencies: UnknownDependencies::Independent,
+            kernel_overlap: Switch(false),
         };
         let least = Self { window: 1, load_queue: 1, store_queue: 0, fill_buffers: 1, page_walkers: 1, ..skylake };
         vec![
@@ -117,6 +128,7 @@ impl WindowConfig {
                 store_queue: 1,
                 unknown_dependencies: UnknownDependencies::Serial,
                 branch_predictor: BranchPredictor::Tage,
+                kernel_overlap: Switch(true),
                 ..skylake
             },
         ]

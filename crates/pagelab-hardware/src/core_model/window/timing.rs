@@ -2,6 +2,7 @@
 
 use super::config::{UnknownDependencies, WindowConfig};
 use super::entered::{RecentAccesses, ThreadShare, Times, WindowProgress, wait};
+use super::kernel::KernelWindow;
 use super::lines::Lines;
 use super::{CurrentAccess, PendingPages, Window, WindowState};
 use crate::core_model::branch_unit::BranchUnit;
@@ -27,6 +28,7 @@ impl Core for Window {
             lines: Lines::new(config.fill_buffers, l1_latency),
             pages: PendingPages::default(),
             branches: BranchUnit::new(config.branch_predictor, config.mispredict_penalty),
+            kernel: config.kernel_overlap.0.then(|| Box::new(KernelWindow::new(config, l1_latency))),
             current: CurrentAccess::default(),
         }))
     }
@@ -129,6 +131,10 @@ impl Timing for Window {
 
     fn kernel_branches(&mut self, run: &BranchRun) -> Cycles {
         self.0.branches.as_mut().map_or(Cycles::ZERO, |unit| unit.execute_kernel(run))
+    }
+
+    fn kernel_window(&mut self) -> Option<&mut KernelWindow> {
+        self.0.kernel.as_deref_mut()
     }
 
     fn branches(&self) -> Option<BranchCounts> {

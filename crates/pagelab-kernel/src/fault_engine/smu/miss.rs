@@ -291,7 +291,7 @@ impl PageWork for Offload {
         let doorbell = Cycles::from(engine.parameters.doorbell_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
-            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number });
+            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false });
         };
         match self.state {
             MissState::Lookup => {
