@@ -27,6 +27,7 @@ pub mod page_ranges;
 pub mod placement;
 pub mod populate;
 pub mod reclaim;
+pub mod scheduler;
 pub mod shadows;
 pub mod sync;
 pub mod table_blocks;

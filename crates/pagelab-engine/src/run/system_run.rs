@@ -12,6 +12,7 @@ use crate::run::system_text::SystemText;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_hardware::core_model::{CoreModel, Timing};
+use pagelab_kernel::scheduler::SchedulerConfig;
 use pagelab_simulation::config::Config;
 use pagelab_simulation::machine::simulation::Simulation;
 use pagelab_simulation::observe::page_faults::PageFaults;
@@ -176,6 +177,26 @@ fn ensure_measured(simulation: &Simulation, warm_up: u64) -> Result<(), EngineEr
     Err(EngineError::config("warm_up", what))
 }
 
+/// Share of all cycles that switches between threads may take before there is a warning, percent.
+const MOST_SWITCHING_PERCENT: u64 = 10;
+
+/// A warning if switches between threads take a large part of the run.
+fn switches_dominate(simulation: &Simulation, statistics: &Statistics) -> Option<String> {
+    let (switches, cycles) = (statistics.values["context_switches"], statistics.values["cycles"]);
+    let each = simulation.kernels.os.costs.context_switch_cycles;
+    let percent = (u128::from(switches) * u128::from(each) * 100 / u128::from(cycles.max(1))) as u64;
+    (percent >= MOST_SWITCHING_PERCENT).then(|| {
+        let order = match simulation.kernels.os.costs.scheduler {
+            SchedulerConfig::Recorded => "threads that share a CPU run in the recorded order (`kernel.scheduler`)",
+            SchedulerConfig::Cfs(_) | SchedulerConfig::Eevdf(_) => {
+                "threads that share a CPU wait for each other often, or their slices are short \
+                 (`kernel.quantum_cycles`, `engine.input_window_accesses`)"
+            }
+        };
+        format!("{switches} switches between threads take {percent} % of all cycles: {order}")
+    })
+}
+
 /// Warnings about the run. Those about cold windows of a sample are in the sample's own.
 fn warnings(
     simulation: &Simulation,
@@ -220,6 +241,7 @@ fn warnings(
              first touches, so they miss more; warm= in --windows warms them up"
         ));
     }
+    warnings.extend(switches_dominate(simulation, statistics));
     let refused = statistics.values["accesses.refused"];
     if refused > 0 {
         let examples: Vec<String> = simulation

@@ -384,7 +384,8 @@ fn the_thread_that_missed_stalls() {
     };
     let elapsed = |files: &str, reader: Box<dyn Source>| {
         let files = format!("system.layers.native.fault_engine.files=[\"{files}\"]");
-        let (_, stats) = run_all(&smu_with(&[], &[&files]), vec![(busy(), &[0]), (reader, &[0])]);
+        let set = [files.as_str(), r#"kernel.scheduler={"kind":"recorded"}"#];
+        let (_, stats) = run_all(&smu_with(&[], &set), vec![(busy(), &[0]), (reader, &[0])]);
         assert_conserved(&stats);
         (stats.values["cycles.io"], stat(&stats, "mapped"))
     };

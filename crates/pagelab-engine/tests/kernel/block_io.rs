@@ -30,7 +30,7 @@ fn with(completion_by: &str) -> Config {
         stage(WAKEUP)
     );
     let device = format!(r#"kernel.storage={{"read_cycles":{READ},"write_cycles":9000,"queue_depth":64}}"#);
-    let set = [&block_io, &device, "engine.kernel_refs=off"];
+    let set = [&block_io, &device, "engine.kernel_refs=off", r#"kernel.scheduler={"kind":"recorded"}"#];
     config("osdp", &set)
 }
 

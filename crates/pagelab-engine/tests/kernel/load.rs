@@ -60,7 +60,7 @@ fn a_co_runner_restarts_until_the_main_source_ends() {
 
 #[test]
 fn sources_that_share_a_cpu_are_charged_for_their_own_time() {
-    let config = config("radix", &["kernel.quantum_cycles=100000"]);
+    let config = config("radix", &["kernel.quantum_cycles=100000", r#"kernel.scheduler={"kind":"recorded"}"#]);
     let alone = run_workload(&config, MAIN);
     let (simulation, stats) = run_beside(&config, vec![(main_source(), &[0])], co_runner("chase:size=1MiB", &[0]));
     assert_conserved(&stats);

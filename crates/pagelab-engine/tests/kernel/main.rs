@@ -7,6 +7,7 @@ mod block_io;
 mod ca_paging;
 mod coloring;
 mod eager;
+mod fair;
 mod fault_walks;
 mod files;
 mod host_memory;

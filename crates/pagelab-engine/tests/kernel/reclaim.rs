@@ -254,7 +254,7 @@ fn files_that_the_device_has_no_room_for_are_refused() {
 
 #[test]
 fn a_page_that_was_inherited_is_swapped_once_and_read_back_once() {
-    let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]);
+    let config = config("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", r#"kernel.scheduler={"kind":"recorded"}"#]);
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x1000_0000);
     (0..10).for_each(|n| script.store(0, page(n)));

@@ -176,7 +176,8 @@ fn in_turn(processes: u32, pcids: u32, rounds: u64) -> (u64, u64) {
     for _ in 0..rounds {
         threads.iter().for_each(|&thread| script.store(thread, own(thread)));
     }
-    let (_, stats) = run(&config("radix", &[&format!("kernel.pcids={pcids}")]), script.finish(), &[0]);
+    let set = [&format!("kernel.pcids={pcids}"), r#"kernel.scheduler={"kind":"recorded"}"#];
+    let (_, stats) = run(&config("radix", &set), script.finish(), &[0]);
     let switches = if processes == 1 { 0 } else { u64::from(processes) * rounds - 1 };
     assert_eq!(stats.values["context_switches"], switches);
     assert_eq!(counts(&stats)[..3], [0; 3]);

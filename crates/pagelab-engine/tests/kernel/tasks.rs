@@ -26,6 +26,7 @@ fn quiet(set: &[&str]) -> Config {
         "kernel.page_cache=cold",
         // A task that neither waits nor is preempted runs to its end.
         "kernel.quantum_cycles=1000000000000",
+        r#"kernel.scheduler={"kind":"recorded"}"#,
         STORAGE,
         "kernel.threads.kswapd=off",
         // No batches, which would serve both tasks.

@@ -24,6 +24,7 @@ fn quiet(set: &[&str]) -> Config {
         "kernel.read_ahead_bytes=4096",
         "kernel.threads.kswapd=off",
         "kernel.charge_batch=1",
+        r#"kernel.scheduler={"kind":"recorded"}"#,
         r#"system.layers.native.frame_allocator={"kind":"buddy"}"#,
         &switch,
         &storage,

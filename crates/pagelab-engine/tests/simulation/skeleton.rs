@@ -375,7 +375,8 @@ fn shared_anonymous_memory_is_one_for_all_that_inherit_it() {
     script.store(child, BASE + 4096);
     script.store(0, BASE + 4096);
     script.store(0, BASE + 0x10_0000); // another object
-    let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+    let set = [r#"kernel.scheduler={"kind":"recorded"}"#];
+    let (simulation, stats) = run(&config("radix", &set), script.finish(), &[0]);
     assert_eq!((stats.values["fault.minor.count"], stats.values["fault.copy.count"]), (5, 0));
     let frames = |space| {
         let pages = simulation.kernels.os.layers[0].mapped(space, VirtAddr(BASE), VirtAddr(BASE + 0x20_0000));

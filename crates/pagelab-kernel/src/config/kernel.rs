@@ -10,6 +10,7 @@ use super::{
     BlockIoConfig, FaultKind, FaultKinds, KernelCodeConfig, StageCost, StageCosts, StageLines, SwapConfig,
     TranslationCacheConfig,
 };
+use crate::scheduler::SchedulerConfig;
 use crate::threads::config::ThreadsConfig;
 use pagelab_base::error::EngineError;
 use pagelab_base::switch::Switch;
@@ -97,10 +98,14 @@ pub struct KernelConfig {
     pub vm_exit_cycles: u32,
     /// Cycles of switching the running thread of a CPU.
     pub context_switch_cycles: u32,
-    /// Cycles of a time slice, if several processes share a CPU.
+    /// Cycles of a time slice, if several threads share a CPU: EEVDF's slice, CFS's minimum granularity, or the turn of
+    /// a source whose threads run in recorded order.
     pub quantum_cycles: u64,
-    /// Whether a thread that has waited for a device preempts the running thread as soon as that is between two
-    /// accesses. With `off`, it waits for its time slice.
+    /// How the threads that share a CPU take turns.
+    #[serde(default, skip_serializing_if = "SchedulerConfig::is_recorded")]
+    pub scheduler: SchedulerConfig,
+    /// Whether a thread that has waited for a device may preempt the running thread as soon as that is between two
+    /// accesses: if the scheduler lets it, and always in recorded order. With `off`, it waits for its time slice.
     #[serde(default = "on")]
     pub wakeup_preemption: Switch,
     /// Cycles that the initiator of a TLB shootdown waits for each other CPU that runs the address space.

@@ -16,6 +16,9 @@ impl Scheduler {
         cpu: CpuId,
     ) -> Result<Option<TaskSlot>, EngineError> {
         let this_cpu = &self.cpus[cpu];
+        if this_cpu.takes_turns() {
+            return self.pick_thread(programs, cpu);
+        }
         let lanes = this_cpu.lanes.len();
         // An access that a fault interrupted is retried first.
         let over = lanes > 1
@@ -55,7 +58,7 @@ impl Scheduler {
     }
 
     /// Fills a lane's queue from its input, if it is empty and the lane is ready.
-    fn refill(&mut self, programs: &mut Programs, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
+    pub(super) fn refill(&mut self, programs: &mut Programs, cpu: CpuId, lane: usize) -> Result<(), EngineError> {
         let queue = &self.cpus[cpu].lanes[lane];
         // Activities of the last call must finish before the lane can end.
         let busy = !queue.queue.is_empty() || !self.cpus[cpu].task_at(TaskSlot::Queue(lane)).stack.is_empty();
@@ -83,9 +86,13 @@ impl Scheduler {
     }
 
     /// Reads on in an input, for the queues of all its CPUs.
-    fn dispatch_batch(&mut self, programs: &mut Programs, input: usize) -> Result<Dispatch, EngineError> {
+    pub(super) fn dispatch_batch(&mut self, programs: &mut Programs, input: usize) -> Result<Dispatch, EngineError> {
         let cpus = &mut self.cpus;
-        programs.inputs[input].dispatch_batch(&mut |to, item| cpus[to].lane_of(input).queue.push_back(item))
+        programs.inputs[input].dispatch_batch(&mut |to, item| {
+            let by_thread = cpus[to].run_queue.is_some();
+            let lane = cpus[to].lane_of(input);
+            lane.enqueue(item, by_thread && lane.shared);
+        })
     }
 
     /// Notes that a lane has ended.

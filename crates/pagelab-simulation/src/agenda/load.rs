@@ -22,7 +22,8 @@ impl Simulation {
         }
         let cpu = self.scheduler.least_busy(cpus).expect("a stream has CPUs");
         let input = self.programs.add_arrival(stream, at, cpu, models_dependencies)?;
-        self.scheduler.add_lane(cpu, input);
+        let shared = self.programs.inputs[input].threads_share();
+        self.scheduler.add_lane(cpu, input, shared);
         self.wake_idle_cpu(cpu, input, at);
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod accounts;
 mod address_bits;
 mod events;
+mod fair;
 mod kthreads;
 mod lanes;
 mod load;

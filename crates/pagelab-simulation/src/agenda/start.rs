@@ -120,6 +120,7 @@ impl Simulation {
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpu = |(core, &is_kernel_only)| {
             let mut cpu = Cpu::new(core, is_kernel_only, model.clone(), config.kernel.pcids);
+            cpu.run_queue = config.kernel.scheduler.run_queue(config.kernel.quantum_cycles);
             if machine.cache.l1i.is_some() {
                 cpu.filter.code_shift = LINE_SHIFT;
             }
@@ -141,7 +142,8 @@ impl Simulation {
         let limit = replayed(config, max_accesses);
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
-            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len()));
+            let shared = source.info().threads as usize > on.len();
+            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len(), shared));
             inputs.push(Input::new(source, models_dependencies, role, home, on, limit, window));
         };
         for (number, placed) in sources.into_iter().enumerate() {
@@ -160,7 +162,8 @@ impl Simulation {
         let load = Load::new(config, mains, background, streams, |cpus| places.places(cpus));
         // With devices, other threads of a program continue while one waits.
         let devices = kernels.os.layers.iter().any(|layer| layer.memory.reclaim.is_some());
-        many |= devices && inputs.iter().any(Input::threads_share);
+        let takes_turns = !config.kernel.scheduler.is_recorded();
+        many |= (devices || takes_turns) && inputs.iter().any(Input::threads_share);
         places.of_threads.iter().enumerate().for_each(|(thread, &cpu)| cpus[cpu].add_thread(thread));
         kernels.thread_cpus = places.of_threads;
         let (quantum, slice) = (config.engine.sync_quantum_cycles.into(), config.kernel.quantum_cycles.into());

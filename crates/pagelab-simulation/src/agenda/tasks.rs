@@ -4,7 +4,8 @@
 //! lock, unless the lock's holder runs on another CPU; then the task spins, as long as the holder runs. When the holder
 //! waits for a device, or for a lock whose own holder does not run, all CPUs that spin for it switch to other tasks,
 //! too. A task whose device has answered preempts the running task as soon as that is between two accesses
-//! (`kernel.wakeup_preemption`); otherwise its turn comes by time slices.
+//! (`kernel.wakeup_preemption`); otherwise its turn comes by time slices. `agenda/fair.rs` has the threads that share a
+//! CPU as the kernel's scheduler has it.
 //! Source: Linux kernel/sched/fair.c (`check_preempt_wakeup_fair`), kernel/sched/core.c (`io_schedule`),
 //! kernel/locking/mutex.c (`mutex_optimistic_spin`). Kernel code is not preempted (`CONFIG_PREEMPT_VOLUNTARY`).
 //! Parameters: `kernel.wakeup_preemption`, `kernel.context_switch_cycles`, `kernel.quantum_cycles`.
@@ -60,7 +61,7 @@ impl Simulation {
         }
         loop {
             let next = self.scheduler.cpus[cpu]
-                .first_resumable()
+                .first_unqueued()
                 .or_else(|| self.scheduler.cpus[cpu].awake_thread(&self.kernels.threads));
             let next = if next.is_some() { next } else { self.scheduler.look_for_lane(&mut self.programs, cpu)? };
             self.scheduler.cpus[cpu].state = if next.is_some() { CpuState::Ready } else { CpuState::Blocked(key) };
@@ -77,10 +78,11 @@ impl Simulation {
         if !std::mem::take(&mut self.scheduler.cpus[cpu].preempt) {
             return Ok(false);
         }
-        let next = self.scheduler.cpus[cpu].first_resumable();
+        let this_cpu = &mut self.scheduler.cpus[cpu];
+        let next = this_cpu.first_unqueued();
+        // There may be more such tasks, and the run queue decides about those in it.
+        this_cpu.preempt = next.is_some() || this_cpu.takes_turns();
         if let Some(slot) = next {
-            // There may be more such tasks.
-            self.scheduler.cpus[cpu].preempt = true;
             self.switch_task(cpu, slot)?;
         }
         Ok(next.is_some())
@@ -90,13 +92,14 @@ impl Simulation {
     pub(crate) fn switch_task(&mut self, cpu: CpuId, slot: TaskSlot) -> Result<(), EngineError> {
         self.charge_faults(cpu);
         let this_cpu = &mut self.scheduler.cpus[cpu];
+        this_cpu.charge_thread();
         let before = this_cpu.lane;
         this_cpu.switch_task(slot);
         let slot = this_cpu.slot;
         let changes = matches!(slot, TaskSlot::Queue(lane) if lane != before);
         this_cpu.filter.forget_data();
         this_cpu.filter.forget_code();
-        if changes {
+        if changes && this_cpu.run_queue.is_none() {
             this_cpu.slice_end = this_cpu.clock.now() + self.scheduler.slice;
         }
         self.begin_account(cpu);

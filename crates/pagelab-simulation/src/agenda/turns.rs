@@ -132,7 +132,7 @@ impl Simulation {
             }
             let lane = &mut this_cpu.lanes[this_cpu.lane];
             let (input, mut ended) = (lane.input, false);
-            let item = lane.queue.get(lane.at).expect("a chosen lane has work").clone();
+            let item = lane.queue.get(lane.at).expect("a chosen lane has work").first_part();
             if MANY && self.waits_before(cpu, input, &item) {
                 if self.yield_cpu(cpu)? {
                     continue;
@@ -140,15 +140,11 @@ impl Simulation {
                 return Ok(());
             }
             match item {
-                Item::Run { batch, at, end, thread } => {
+                Item::Run { batch, at, end, thread, more: _ } => {
                     let this_cpu = &mut self.scheduler.cpus[cpu];
                     this_cpu.lanes[this_cpu.lane].last = Some(thread);
                     self.switch_to(cpu, input, thread)?;
-                    let limit = if self.scheduler.cpus[cpu].lanes.len() > 1 {
-                        limit.min(self.scheduler.cpus[cpu].slice_end)
-                    } else {
-                        limit
-                    };
+                    let limit = limit.min(self.scheduler.cpus[cpu].turn_end());
                     let mark = self.next_mark(input, at, end);
                     let done = self.replay_part::<MANY>((cpu, input), &batch, at..mark, limit)?;
                     self.hw.end_check()?;
@@ -293,7 +289,7 @@ impl Simulation {
             let lane = member_cpu.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs there");
             lane.state = LaneState::Ready;
             debug_assert_eq!(lane.at, 0, "nobody overtakes at an event");
-            lane.queue.pop_front();
+            lane.pop_part();
             self.resume(member, input, class, time);
         }
         self.carry_out(at.owner, input, at.event())
@@ -311,6 +307,7 @@ impl Simulation {
 
     /// Lets a CPU that waits for others continue at `time` at the earliest, on behalf of an input.
     fn resume(&mut self, cpu: CpuId, input: usize, class: Class, time: Cycles) {
+        self.scheduler.cpus[cpu].preempt |= self.preempts_queued(cpu);
         if self.scheduler.make_ready(cpu, class, time, &self.kernels.os.locks) {
             self.scheduler.cpus[cpu].owner = Some(input);
             self.scheduler.cpus[cpu].exit_idle(&mut self.hw, &mut self.kernels);

@@ -88,6 +88,12 @@ impl Statistics {
             self.count("branches.mispredicted", branches.mispredicted, text);
         }
         self.count("context_switches", total(|c| c.context_switches), "Times that a CPU switched to another thread");
+        self.count("preemptions", total(|c| c.preemptions), "Times that a thread lost its CPU though it could go on");
+        self.count(
+            "cut_slices",
+            total(|c| c.cut_slices),
+            "Times that a thread lost its CPU before the end of its slice, as `engine.input_window_accesses` was full",
+        );
         self.by_kernel(scheduler, walks);
     }
 

@@ -12,6 +12,7 @@ use pagelab_base::translation::Translation;
 use pagelab_hardware::cache::HitLevel;
 use pagelab_hardware::core_model::CoreModel;
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
+use pagelab_kernel::scheduler::RunQueue;
 use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_tables::mmu_cache::Asid;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
@@ -171,6 +172,10 @@ pub struct AccessCounters {
     pub split_misses: [u64; 3],
     /// Switches to another thread.
     pub context_switches: u64,
+    /// Threads that could have gone on when another took their place.
+    pub preemptions: u64,
+    /// Threads that gave way before the end of their slice, since the input's window was full.
+    pub cut_slices: u64,
 }
 
 /// Counts of the accesses that the trace attributes to a kernel; included in the other counts.
@@ -230,8 +235,13 @@ pub struct Cpu {
     pub preempt: bool,
     /// Number of its next task.
     next_task: u32,
-    /// End of the current lane's time slice; used only with several lanes.
+    /// End of the current lane's time slice, or time at which the scheduler looks again; used only if threads share the
+    /// CPU.
     pub slice_end: Cycles,
+    /// The queue of its threads; `None` if they run in recorded order.
+    pub run_queue: Option<RunQueue>,
+    /// Cycles in which it did not sleep, up to those that have been charged to threads of the queue.
+    awake: Cycles,
     /// The running thread: its input and number.
     pub thread: Option<(usize, ThreadIx)>,
     /// The space of the running thread; `None` if no program's space is loaded.
@@ -270,6 +280,8 @@ impl Cpu {
             preempt: false,
             next_task: 0,
             slice_end: Cycles::ZERO,
+            run_queue: None,
+            awake: Cycles::ZERO,
             thread: None,
             space: None,
             asid: Asid(0),
@@ -318,10 +330,10 @@ impl Cpu {
         Task::new(self.next_task - 1)
     }
 
-    /// Gives the CPU a queue for an input.
-    pub fn add_lane(&mut self, input: usize) {
+    /// Gives the CPU a queue for an input, several of whose threads may share the CPU.
+    pub fn add_lane(&mut self, input: usize, shared: bool) {
         let task = self.number_task();
-        self.lanes.push(CpuQueue::new(input, task));
+        self.lanes.push(CpuQueue::new(input, shared, task));
         if self.slot == TaskSlot::Queue(self.lanes.len() - 1) {
             self.activate_slot();
         }
@@ -480,10 +492,32 @@ impl Cpu {
         self.lanes.iter_mut().find(|lane| lane.input == input).expect("the input runs here")
     }
 
-    /// Removes the item at which the current lane is.
+    /// Removes the item at which the current lane is, or its current part.
     pub fn pop_item(&mut self) {
-        let lane = &mut self.lanes[self.lane];
-        lane.queue.remove(lane.at);
+        self.lanes[self.lane].pop_part();
+    }
+
+    /// Whether several threads share it, as its run queue lets them.
+    #[inline]
+    pub fn takes_turns(&self) -> bool {
+        self.run_queue.is_some() && (self.lanes.len() > 1 || self.lanes.iter().any(|lane| lane.shared))
+    }
+
+    /// The time at which the scheduler takes the CPU from its thread, or looks whether it does.
+    #[inline]
+    pub fn turn_end(&self) -> Cycles {
+        if self.lanes.len() > 1 || self.takes_turns() { self.slice_end } else { Cycles::MAX }
+    }
+
+    /// Charges the cycles since the last call to the thread that its run queue has chosen.
+    pub fn charge_thread(&mut self) {
+        let Some(queue) = &mut self.run_queue else { return };
+        let asleep = self.clock.spent(Class::Idle) + self.clock.spent(Class::Io) + self.clock.spent(Class::Blocked);
+        let awake = self.clock.now() - asleep;
+        if matches!(self.slot, TaskSlot::Queue(_)) {
+            queue.charge((awake - self.awake).0);
+        }
+        self.awake = awake;
     }
 
     /// Marks this many accesses of the current lane's run as done.
@@ -497,6 +531,12 @@ impl Cpu {
     pub(crate) fn wait_for(&mut self, key: BlockKey) {
         self.task.waits_for = Some(key);
         self.state = CpuState::Blocked(key);
+    }
+
+    /// The first suspended task that continues before the run queue is asked: that of a kernel thread. In recorded
+    /// order: any.
+    pub(crate) fn first_unqueued(&self) -> Option<TaskSlot> {
+        self.first_resumable().filter(|slot| matches!(slot, TaskSlot::Kernel(_)) || !self.takes_turns())
     }
 
     /// The first suspended task that can continue, kernel threads first.

@@ -151,10 +151,10 @@ impl Scheduler {
     }
 
     /// Adds a queue to a CPU, for a source that arrives during the run.
-    pub(crate) fn add_lane(&mut self, cpu: CpuId, input: usize) {
+    pub(crate) fn add_lane(&mut self, cpu: CpuId, input: usize, shared: bool) {
         let cpu = &mut self.cpus[cpu];
-        cpu.add_lane(input);
-        if cpu.lanes.len() == 2 {
+        cpu.add_lane(input, shared);
+        if cpu.lanes.len() == 2 && cpu.run_queue.is_none() {
             // The source that had the CPU to itself had no time slice.
             cpu.slice_end = cpu.clock.now() + self.slice;
         }
@@ -164,6 +164,7 @@ impl Scheduler {
     pub(crate) fn drop_lanes(&mut self, input: usize) {
         for cpu in &mut self.cpus {
             cpu.remove_lane(input);
+            cpu.run_queue.iter_mut().for_each(|queue| queue.forget(input));
             if cpu.owner == Some(input) {
                 // The current task may be in the middle of something.
                 cpu.owner = cpu.lanes.get(cpu.lane).filter(|_| !cpu.task.is_idle()).map(|lane| lane.input);

@@ -7,7 +7,7 @@ use crate::machine::activity::Activity;
 use crate::machine::kernels::Kernels;
 use crate::observe::page_faults::SeenFault;
 use crate::observe::profile::Miss;
-use crate::programs::input::Item;
+use crate::programs::input::{Item, Part};
 use pagelab_base::addr::{LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
@@ -228,7 +228,9 @@ pub struct CpuQueue {
     pub input: usize,
     /// In recorded order.
     pub queue: VecDeque<Item>,
-    /// Index of its current item; above 0 only behind items of suspended threads.
+    /// Whether several threads of the input share this CPU.
+    pub shared: bool,
+    /// Index of its current item; above 0 only behind items of suspended threads, or of those that wait for their turn.
     pub at: usize,
     /// The thread that it ran last.
     pub last: Option<ThreadIx>,
@@ -242,9 +244,57 @@ pub struct CpuQueue {
 
 impl CpuQueue {
     /// An empty queue of an input.
-    pub fn new(input: usize, task: Task) -> Self {
+    pub fn new(input: usize, shared: bool, task: Task) -> Self {
         let (queue, overtaken) = (VecDeque::new(), Vec::new());
-        Self { input, queue, at: 0, last: None, state: LaneState::Ready, task, overtaken }
+        Self { input, queue, shared, at: 0, last: None, state: LaneState::Ready, task, overtaken }
+    }
+
+    /// Adds an item in recorded order. With `by_thread`, all that a thread does between two events is one run.
+    pub fn enqueue(&mut self, item: Item, by_thread: bool) {
+        if let (true, Item::Run { batch, at, end, thread, .. }) = (by_thread, &item) {
+            for earlier in self.queue.iter_mut().rev() {
+                match earlier {
+                    Item::Run { thread: other, more, .. } if other == thread => {
+                        more.push_back(Part { batch: batch.clone(), at: *at, end: *end });
+                        return;
+                    }
+                    Item::Run { .. } => {}
+                    Item::Event { .. } | Item::Barrier { .. } | Item::Wake { .. } | Item::Woken { .. } => break,
+                }
+            }
+        }
+        self.queue.push_back(item);
+    }
+
+    /// Removes the current part of the current item, and the item with its last part.
+    pub fn pop_part(&mut self) {
+        match self.queue.get_mut(self.at) {
+            Some(Item::Run { batch, at, end, more, .. }) if !more.is_empty() => {
+                let part = more.pop_front().expect("there is one");
+                (*batch, *at, *end) = (part.batch, part.at, part.end);
+            }
+            _ => drop(self.queue.remove(self.at)),
+        }
+    }
+
+    /// Whether several threads share it and what is read next may belong to a thread that can run: no event is queued.
+    pub fn is_open(&self) -> bool {
+        self.shared && self.queue.iter().all(|item| matches!(item, Item::Run { .. }))
+    }
+
+    /// Index of the run of a thread before the next event; or the reason why there is none: `Event` if an event comes
+    /// first, `Unknown` if the input may have more.
+    pub fn run_of(&self, thread: ThreadIx) -> NextItem {
+        for (at, item) in self.queue.iter().enumerate() {
+            match item {
+                Item::Run { thread: other, .. } if *other == thread => return NextItem::At(at),
+                Item::Run { .. } => {}
+                Item::Event { .. } | Item::Barrier { .. } | Item::Wake { .. } | Item::Woken { .. } => {
+                    return NextItem::Event;
+                }
+            }
+        }
+        NextItem::Unknown
     }
 
     /// What the queue could continue with if the thread `waiting` cannot. A thread continues as long as the next item

@@ -90,7 +90,8 @@ impl Scheduler {
                 any = true;
             }
             if any {
-                waiter.preempt |= key.waits_for_device() && os.costs.wakeup_preemption.0;
+                let may_preempt = key.waits_for_device() || waiter.takes_turns();
+                waiter.preempt |= may_preempt && os.costs.wakeup_preemption.0;
                 self.make_ready(cpu, Class::Idle, time, &os.locks);
             }
         }

@@ -13,7 +13,7 @@
 
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_kernel::home::ProcessTarget;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use pagelab_trace::calls::CallStacks;
@@ -37,6 +37,8 @@ pub enum Item {
         end: usize,
         /// The thread that makes them.
         thread: ThreadIx,
+        /// What the thread does after that, before the next event.
+        more: VecDeque<Part>,
     },
     /// An event of a process that runs on this CPU only, given by its segment of the batch.
     Event {
@@ -61,6 +63,29 @@ pub enum Item {
         /// Number of the wake.
         wake: Option<u64>,
     },
+}
+
+/// Accesses `at..end` of a batch.
+#[derive(Clone)]
+pub struct Part {
+    /// The batch that holds them.
+    pub batch: Arc<Batch>,
+    /// Index in the batch of the next access.
+    pub at: usize,
+    /// Index after the last access.
+    pub end: usize,
+}
+
+impl Item {
+    /// A copy without what follows in a thread's run.
+    pub fn first_part(&self) -> Self {
+        match self {
+            Self::Run { batch, at, end, thread, more: _ } => {
+                Self::Run { batch: batch.clone(), at: *at, end: *end, thread: *thread, more: VecDeque::new() }
+            }
+            Self::Event { .. } | Self::Barrier { .. } | Self::Wake { .. } | Self::Woken { .. } => self.clone(),
+        }
+    }
 }
 
 /// An event that several CPUs must reach.
@@ -300,7 +325,8 @@ impl Input {
                     let cpu = self.place(*thread, self.process_of(*thread));
                     if end > at {
                         items += 1;
-                        push(cpu, Item::Run { batch: batch.clone(), at, end, thread: *thread });
+                        let (batch, more) = (batch.clone(), VecDeque::new());
+                        push(cpu, Item::Run { batch, at, end, thread: *thread, more });
                     }
                     at = end;
                     if self.dispatched == self.max_accesses {
