@@ -188,6 +188,22 @@ fn misses_on_a_page_join_and_those_beyond_the_registers_wait() {
     }
 }
 
+/// Eight threads miss all the time, and there is one register: each miss waits for the seven before it.
+#[test]
+fn misses_that_wait_for_a_register_are_served_in_their_order() {
+    let mut script = script(512, MapFlags::SHARED);
+    let threads: Vec<u32> = (0..8).map(|n| if n == 0 { 0 } else { script.thread(0) }).collect();
+    for n in 0..64 {
+        threads.iter().for_each(|&thread| script.load(thread, page(n * 8 + u64::from(thread))));
+    }
+    let machine = ["machine.cores=8", "machine.threads_per_core=1"];
+    let (simulation, stats) = run(&smu_with(&[("pmshr", 1)], &machine), script.finish(), &[0, 1, 2, 3, 4, 5, 6, 7]);
+    checked(&simulation, &stats);
+    assert_eq!(stat(&stats, "mapped"), 512);
+    let (median, tail) = (stat(&stats, "latency.p50"), stat(&stats, "latency.p99"));
+    assert!(median >= 8 * READ && tail < 8 * (READ + 1500), "{median} and {tail} cycles for a read of {READ}");
+}
+
 #[test]
 fn failed_requests_go_to_the_kernel() {
     let drive = r#"kernel.storage={"model":"drive","queue_depth":32,"controller_ns":100,"block_ns":50,"units":16,"read_ns":9000,"write_ns":900,"program_ns":9000,"buffer_blocks":64,"errors_per_million":300000}"#;

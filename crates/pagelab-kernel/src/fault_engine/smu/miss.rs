@@ -70,9 +70,10 @@ pub struct Offload {
     stored: Stored,
     /// The register of the miss.
     id: u16,
-    /// Whether it has waited for another miss on the page, and for a register.
+    /// Whether it has waited for another miss on the page.
     joined: bool,
-    stalled: bool,
+    /// Its place among the misses that wait for a register.
+    ticket: Option<u64>,
     state: MissState,
     verdict: EngineVerdict,
 }
@@ -142,6 +143,21 @@ impl Offload {
 
     /// Takes the page's key and a register; waits for another miss on the page, or for a free register.
     fn lookup(&mut self, os: &mut Os, task: TaskId) -> Next {
+        let next = self.try_lookup(os, task);
+        let layer = self.fault.space.layer;
+        let waits_for_register = matches!(next, Next::Block(key) if key == Unit::idle_key(layer, self.stored.socket));
+        if !waits_for_register {
+            let mut ticket = self.ticket.take();
+            let unit = self.unit_mut(os);
+            unit.leave(&mut ticket);
+            if unit.serves_next() {
+                os.locks.signal(Unit::idle_key(layer, self.stored.socket));
+            }
+        }
+        next
+    }
+
+    fn try_lookup(&mut self, os: &mut Os, task: TaskId) -> Next {
         let (key, layer) = (self.key(os), self.fault.space.layer);
         if !std::mem::replace(&mut self.arrived, true) && self.is_remote(os) {
             smu_mut(self.layer_mut(os)).counters.remote += 1;
@@ -160,16 +176,26 @@ impl Offload {
                 smu_mut(self.layer_mut(os)).counters.gone += 1;
                 return Next::Done;
             }
-            EntryContent::Stored(stored) => self.stored = stored,
+            EntryContent::Stored(stored) => {
+                if stored.socket != self.stored.socket {
+                    // The page is on another drive by now, whose unit has a queue of its own.
+                    let mut ticket = self.ticket.take();
+                    self.unit_mut(os).leave(&mut ticket);
+                }
+                self.stored = stored;
+            }
         }
         // The page has just left memory, and its entry has been rewritten meanwhile.
         let written = BlockKey::Writeback { layer, lba: self.block(os) };
         if os.locks.is_held(written) {
             return Next::Block(written);
         }
-        let Some(id) = self.unit_mut(os).begin_miss() else {
-            let first = !std::mem::replace(&mut self.stalled, true);
-            smu_mut(self.layer_mut(os)).counters.full += u64::from(first);
+        let mut ticket = self.ticket;
+        let id = self.unit_mut(os).begin_miss(&mut ticket);
+        let begins_to_wait = self.ticket.is_none() && ticket.is_some();
+        self.ticket = ticket;
+        let Some(id) = id else {
+            smu_mut(self.layer_mut(os)).counters.full += u64::from(begins_to_wait);
             return Next::Block(Unit::idle_key(layer, self.stored.socket));
         };
         let free = os.locks.acquire(key, task);
@@ -274,7 +300,7 @@ impl PageWork for Offload {
             stored,
             id: 0,
             joined: false,
-            stalled: false,
+            ticket: None,
             state: MissState::Lookup,
             verdict: EngineVerdict::Kernel,
         })

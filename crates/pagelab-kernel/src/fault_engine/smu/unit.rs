@@ -3,7 +3,7 @@
 //! Source: as in [`super`]. One unit per socket, with a queue pair per drive, follows from the fields of an entry
 //! (socket, device, block).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::fault_engine::kernel_side::SupplyOutcome;
 use crate::fault_engine::smu::free_pages::FreePages;
@@ -27,6 +27,10 @@ pub struct Unit {
     answered: BTreeMap<u16, bool>,
     /// Free entries of the PMSHR; their numbers are also those of the commands.
     idle: Vec<u16>,
+    /// Misses that wait for an entry of the PMSHR, by ticket: first come, first served.
+    waiting: VecDeque<u64>,
+    /// Ticket of the next miss that waits.
+    next_ticket: u64,
     /// Frames that misses have taken and not mapped yet.
     pub in_hand: u32,
     /// Free pages that faults still have to prepare.
@@ -43,6 +47,8 @@ impl Unit {
             pairs: (0..drives).map(|_| QueuePair::boot(parameters.nvme_entries, memory)).collect::<Option<_>>()?,
             answered: BTreeMap::new(),
             idle: (0..parameters.pmshr as u16).rev().collect(),
+            waiting: VecDeque::new(),
+            next_ticket: 0,
             in_hand: 0,
             lacking: 0,
             mapped: 0,
@@ -54,9 +60,32 @@ impl Unit {
         BlockKey::Engine { layer, table: (CpuId(unit), PageSize::Size4K) }
     }
 
-    /// Takes an entry of the PMSHR.
-    pub fn begin_miss(&mut self) -> Option<u16> {
-        self.idle.pop()
+    /// Takes an entry of the PMSHR. If none is free or others have waited longer, the miss gets a ticket, with which it
+    /// asks again.
+    pub fn begin_miss(&mut self, ticket: &mut Option<u64>) -> Option<u16> {
+        let is_first = self.waiting.front().is_none_or(|&first| *ticket == Some(first));
+        if is_first && let Some(id) = self.idle.pop() {
+            self.leave(ticket);
+            return Some(id);
+        }
+        if ticket.is_none() {
+            *ticket = Some(self.next_ticket);
+            self.waiting.push_back(self.next_ticket);
+            self.next_ticket += 1;
+        }
+        None
+    }
+
+    /// Takes a miss that has a ticket out of the queue.
+    pub fn leave(&mut self, ticket: &mut Option<u64>) {
+        if let Some(ticket) = ticket.take() {
+            self.waiting.retain(|&waiting| waiting != ticket);
+        }
+    }
+
+    /// Whether a miss that waits could take an entry of the PMSHR.
+    pub fn serves_next(&self) -> bool {
+        !self.idle.is_empty() && !self.waiting.is_empty()
     }
 
     /// Frees an entry of the PMSHR.
