@@ -3,17 +3,21 @@
 //! Models: a set of stream trackers with LRU replacement. A request that belongs to no stream starts one. `train`
 //! consecutive requests for adjacent lines, including the first, determine its direction. From then on, each request
 //! between the stream's last request and the last fetched line advances the stream, and fetches up to `degree` lines,
-//! at most `depth` lines ahead of the request.
+//! at most `depth` lines ahead of the request. A stream ends at the border: the next page trains a tracker of its own,
+//! also if its frame adjoins.
 //! Source: Jouppi, "Improving Direct-Mapped Cache Performance by the Addition of a Small Fully-Associative Cache and
 //! Prefetch Buffers", ISCA 1990: streams. Palacharla and Kessler, "Evaluating Stream Buffers as a Secondary Cache
 //! Replacement", ISCA 1994: two misses of adjacent lines before one begins. The default numbers are those of Intel's
 //! streamer: 32 streams, forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures
 //! Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
 //! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
-//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage").
+//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage"; it "maintains
+//! one forward or backward stream per 4K page").
 //! Stats: those of every level (`prefetch.LEVEL.*`).
 //! Deviations: lines are fetched into the cache, not into separate buffers. Requests that hit also train, as in Intel's
 //! streamer.
+
+use std::ops::Range;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,12 +76,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The tracker of a request's stream, moved to the front.
-    fn find(&mut self, line: u64) -> Option<&mut Tracker> {
+    /// The tracker of a request's stream, moved to the front. A stream lies within these lines.
+    fn find(&mut self, line: u64, within: &Range<u64>) -> Option<&mut Tracker> {
         let train = self.config.train;
         let is_of = |tracker: &Tracker| {
             let reach = if tracker.seen >= train { tracker.ahead.max(1) } else { 1 };
-            tracker.seen > 0 && (0..=reach).contains(&tracker.way_to(line))
+            tracker.seen > 0 && within.contains(&tracker.last) && (0..=reach).contains(&tracker.way_to(line))
         };
         let at = self.trackers.iter().position(is_of)?;
         self.trackers[..=at].rotate_right(1);
@@ -112,7 +116,7 @@ impl Prefetcher for Stream {
 
     fn demand(&mut self, demand: &Demand, proposals: &mut Proposals) {
         let (line, StreamConfig { train, degree, depth, .. }) = (demand.line(), self.config);
-        let Some(tracker) = self.find(line) else {
+        let Some(tracker) = self.find(line, &demand.within(self.config.border)) else {
             self.trackers.rotate_right(1);
             self.trackers[0] = Tracker { seen: 1, last: line, ..Tracker::default() };
             return;
@@ -181,7 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_the_border_and_resumes_behind_it() {
+    fn it_trains_anew_behind_the_border() {
+        let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
+        let mut at = |size, line: u64| proposed(&mut stream, size, 0, line * 64, MISS).0;
+        assert_eq!(at(Size4K, 61), [0; 0]);
+        assert_eq!([at(Size4K, 62), at(Size4K, 63)], [vec![63], vec![]]);
+        assert_eq!(at(Size4K, 64), [0; 0], "the frame adjoins");
+        assert_eq!(at(Size4K, 65), [66, 67, 68, 69]);
+        let mut stream = prefetcher(StreamConfig { degree: 1, border: Border::Mapping, ..StreamConfig::default() });
+        let mut at = |size, line: u64| proposed(&mut stream, size, 0, line * 64, MISS).0;
+        assert_eq!([at(Size2M, 62), at(Size2M, 63), at(Size2M, 64)], [vec![], vec![64], vec![65]], "within a page");
+        assert_eq!([at(Size4K, 128), at(Size4K, 127)], [[0; 0], [0; 0]], "of two pages");
+    }
+
+    #[test]
+    fn it_stops_at_the_border() {
         let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
         let mut at = |line: u64| proposed(&mut stream, Size4K, 0, line * 64, MISS);
         at(59);
