@@ -36,6 +36,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "fault_engine::*::parameters",
             "threads::config",
             "threads::*::parameters",
+            "scheduler",
             "fault::stage",
             "fault::latencies",
             "config",
