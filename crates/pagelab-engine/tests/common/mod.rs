@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::error::EngineError;
-use pagelab_engine::base::ids::{CpuId, SpaceId, SpaceIx};
+use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::core_model::clock::Class;
 use pagelab_engine::fault_engine::kernel_side::EngineState;
@@ -21,6 +21,7 @@ use pagelab_engine::kernel::layer::words::WordOf;
 use pagelab_engine::kernel::locks::TaskId;
 use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::table_blocks::TableBlocks;
+use pagelab_engine::kernel::threads::KernelThread;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
@@ -204,6 +205,12 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{}: {e}", config.system.name));
     let stats = Statistics::collect(&simulation);
     (simulation, stats)
+}
+
+/// Frames of a layer's kernel threads that are charged to a cgroup: all but those in a balloon.
+pub fn charged_frames(simulation: &Simulation, layer: LayerId) -> u64 {
+    let charged = |thread: &&KernelThread| thread.layer() == layer && !matches!(thread, KernelThread::Balloon(_));
+    simulation.kernels.threads.iter().filter(charged).map(KernelThread::held_frames).sum()
 }
 
 /// Runs a script on CPU 0 and checks the conservation laws.
@@ -433,7 +440,8 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         if let Some(reclaim) = &layer.memory.reclaim {
             let in_memory = layer.memory.page_use.memory_files().frames();
             let cached = reclaim.storage.as_ref().map_or(in_memory, |_| layer.memory.page_use.cached_frames());
-            assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + held, "frames that programs use");
+            let charged = charged_frames(simulation, index.into());
+            assert_eq!(reclaim.used_frames(), mapped.len() as u64 + cached + charged, "frames that programs use");
         }
         let total = layer.memory_bytes() / FRAME_BYTES;
         let set_aside = layer.boot_reserved_frames();

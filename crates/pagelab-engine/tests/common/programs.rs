@@ -11,7 +11,9 @@ use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
 
-use crate::common::{self, ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, run};
+use crate::common::{
+    self, ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, charged_frames, run,
+};
 
 /// Where programs map memory. The third place is aligned for pages of 1 GiB, the others for pages of 2 MiB.
 pub const PLACES: [u64; 5] = [0x7f00_0000_0000, 0x7f00_0040_0000, 0x6000_4000_0000, 0x40_0000, 0x7f7f_ffc0_0000];
@@ -349,7 +351,7 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
                     let cached = simulation.kernels.os.layers[layer].memory.page_use.cached_frames();
                     let files = if reclaim.storage.is_some() { cached } else { 0 };
                     let listed = [LruPageKind::Anonymous, LruPageKind::File].map(|kind| reclaim.listed(kind));
-                    let held = simulation.kernels.threads.held_frames(layer.into());
+                    let held = charged_frames(&simulation, layer.into());
                     let used = reclaim.used_frames();
                     assert_eq!((listed, used), ([0, files], files + held), "pages left after the last exit");
                     let swap = reclaim.swap.as_ref();

@@ -1,9 +1,11 @@
 //! Hosts that take memory of their guests back.
 
-use crate::common::{assembled, assert_conserved, config, run_all};
+use crate::common::programs::live_spaces;
+use crate::common::{ScriptWriter, assembled, assert_conserved, assert_frames_conserved, config, run, run_all};
 use pagelab_engine::config::Config;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, Source};
 
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":32}"#;
 
@@ -92,4 +94,80 @@ fn a_guest_may_have_what_its_host_can_hold() {
     let limited = [SWAP, "kernel.cgroup_limit_bytes=2MiB", "system.layers.right.swap=off"];
     let error = assembled("small-guests", &limited).unwrap_err().to_string();
     assert!(error.contains("system.layers.right.swap=off"), "{error}");
+}
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+/// Touches 4 MiB and another 1 MiB, unmaps the latter, and then only uses the former.
+fn frees_a_mebibyte() -> Box<dyn Source> {
+    let mut script = ScriptWriter::new();
+    let other = BASE + (1 << 30);
+    script.mmap(0, other, 4 << 20);
+    (0..1024).for_each(|page| script.store(0, other + page * 4096));
+    script.mmap(0, BASE, 1 << 20);
+    (0..256).for_each(|page| script.store(0, BASE + page * 4096));
+    script.event(0, EventKind::Munmap { addr: BASE, len: 1 << 20 });
+    (0..20_000).for_each(|n| script.load(0, other + n * 37 % 1024 * 4096));
+    script.finish()
+}
+
+fn balloon(bytes: &str, start_cycles: u64) -> String {
+    format!(
+        r#"kernel.threads.balloon={{"bytes":"{bytes}","start_cycles":{start_cycles},"retry_cycles":500000,"page_cycles":100}}"#
+    )
+}
+
+/// A balloon that is inflated when the program has unmapped its memory.
+fn late_balloon(system: &str, set: &[&str], bytes: &str) -> String {
+    let (_, stats) = run(&config(system, set), frees_a_mebibyte(), &[0]);
+    balloon(bytes, stats.values["elapsed_cycles"] - 300_000)
+}
+
+#[test]
+fn a_balloon_gives_frames_back_to_the_host() {
+    for system in ["nested-radix-cold", "nested-vmm-direct-cold"] {
+        let mut set = vec!["system.layers.guest.memory_bytes=64MiB"];
+        if system == "nested-vmm-direct-cold" {
+            set.push("system.layers.host.direct_segment_bytes=64MiB");
+        }
+        let balloon = late_balloon(system, &set, "512KiB");
+        set.push(&balloon);
+        let (simulation, stats) = run(&config(system, &set), frees_a_mebibyte(), &[0]);
+        assert_conserved(&stats);
+        assert_frames_conserved(&simulation, &live_spaces(&simulation));
+        let stat = |name: &str| stats.values[name];
+        assert_eq!((stat("balloon.pages"), stat("balloon.exits"), stat("balloon.short")), (128, 1, 0), "{system}");
+        let os = &simulation.kernels.os;
+        let host = os.layers[os.tops()[0]].host.unwrap();
+        let mapped = os.layers[host.layer].spaces[host.index].resident;
+        // What the host maps is what it has mapped, less what the balloon has freed.
+        assert_eq!(mapped, stat("fault.nested.count") - stat("balloon.freed"), "{system}");
+        if system == "nested-radix-cold" {
+            assert!(stat("balloon.freed") > 64, "the guest gives back what it has used");
+            assert_eq!(stat("balloon.kept"), 0);
+        } else {
+            // All of the guest's memory is the host's segment.
+            assert_eq!((stat("balloon.freed"), stat("balloon.kept")), (0, 128));
+        }
+    }
+}
+
+#[test]
+fn a_balloon_is_no_larger_than_its_guest() {
+    let boot = |bytes: &str| {
+        let config = config("small-guests", &[&balloon(bytes, 1)]);
+        let placed = PlacedSource { source: frees_a_mebibyte(), cpus: vec![0], memory_limit: None };
+        Simulation::new(&config, vec![placed], None).map(|_| ()).map_err(|e| e.to_string())
+    };
+    boot("7MiB").unwrap();
+    let error = boot("8MiB").unwrap_err();
+    assert!(error.contains("kernel.threads.balloon.bytes: 8MiB are more than the 7MiB of the guest `left`"), "{error}");
+    let error = assembled("small-guests", &[&balloon("1KiB", 1)]).unwrap_err().to_string();
+    assert!(error.contains("allowed are multiples of 4096"), "{error}");
+    // A guest keeps what it needs: the driver stops when memory is short.
+    let config = config("small-guests", &[&late_balloon("small-guests", &[], "7MiB")]);
+    let (_, stats) = run(&config, frees_a_mebibyte(), &[0]);
+    let (short, pages) = (stats.values["balloon.short"], stats.values["balloon.pages"]);
+    // The left guest's program has 1,024 pages, and the right guest has no program.
+    assert!(short >= 2 && (1792..1792 + 1792 - 1024).contains(&pages), "{pages} pages, {short} times short");
 }

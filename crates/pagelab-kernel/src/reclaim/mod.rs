@@ -70,7 +70,7 @@ pub struct ReclaimMarks {
 
 impl ReclaimMarks {
     /// The watermarks of a kernel with this many frames.
-    fn for_frames(frames: u64) -> Self {
+    pub fn for_frames(frames: u64) -> Self {
         let kib = frames * FRAME_BYTES / 1024;
         let min_kib = (kib * 16).isqrt().clamp(128, 262_144);
         // A tiny memory reserves a sixteenth.

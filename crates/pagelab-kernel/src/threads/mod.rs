@@ -18,6 +18,7 @@ macro_rules! kernel_threads {
                 khugepaged::Khugepaged = "replaces small pages by large ones, in layers with pages above 4 KiB";
                 late_segments::LateSegments =
                     "makes memory contiguous and a direct segment of a running program's largest mapping";
+                balloon::Balloon = "gives memory of guests back to their hosts (memory balloon), in guests";
                 migration::Migration = "copies the memory of running guests to another machine, in layers that host guests";
             }
             of_engines {
