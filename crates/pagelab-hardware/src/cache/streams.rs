@@ -7,9 +7,9 @@
 //! and the operation waits for it rather than the program after it. A cached store takes ownership of its line without
 //! reading it. A non-temporal store writes the line to memory, and no cache keeps a copy.
 //! Source: Little's law for lines in flight; Intel, "Optimization Reference Manual" (248966), on enhanced `rep movsb`
-//! and `rep stosb`, for stores of whole lines without a read; the log of Linux's commit cb431accb36e ("x86: Introduce
-//! clear_pages()") for processors whose long stores leave no lines in the caches: AMD Milan clears 4 KiB and 2 MiB at a
-//! time at 13.7 and 15.1 GB/s, but 1 GiB at 38.1 GB/s.
+//! and `rep stosb`, for stores of whole lines without a read. Linux's commit cb431accb36e ("x86: Introduce
+//! clear_pages()") reports that AMD Milan clears 4 KiB and 2 MiB at a time at 13.7 and 15.1 GB/s, but 1 GiB at 38.1
+//! GB/s (read in an account of the commit, not in its log). That the last leaves no lines in the caches is our reading.
 //! Parameters: `machine.bulk`, `machine.cache.bulk_parallelism`, `machine.memory`.
 //! Stats: none of its own; `memory.*` and `cache.bulk_lines` count the lines.
 //! Deviations: a copy reads its source before it writes the copy. The rates of a level are those of one core; cores
