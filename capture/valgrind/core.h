@@ -76,6 +76,7 @@ extern Addr aspacem_maxAddr __attribute__((weak));
 extern Addr aspacem_vStart __attribute__((weak));
 extern Bool VG_(am_notify_client_mmap)(Addr start, SizeT length, UInt protection, UInt flags, Int fd, Off64T offset);
 extern Bool VG_(am_notify_munmap)(Addr start, SizeT length);
+extern Bool VG_(am_notify_mprotect)(Addr start, SizeT length, UInt protection);
 extern Bool VG_(am_create_reservation)(Addr start, SizeT length, ShrinkMode mode, SSizeT extra);
 
 /* The bytes of the pages that so many bytes from a page's start take. */
@@ -103,9 +104,12 @@ typedef struct SyscallArgLayout SyscallArgLayout;
 
 /* What Valgrind does before a system call; the last parameter points to the flags below. */
 typedef void Before(ThreadId, SyscallArgLayout*, SyscallArgs*, SyscallStatus*, UWord*);
+typedef void After(ThreadId, SyscallArgs*, SyscallStatus*);
 
 /* Flag of a call: other threads may run meanwhile. */
 #define SfMayBlock (1 << 1)
+/* Flag of a call: what follows it is called if it fails, too. */
+#define SfPostOnFail (1 << 2)
 /* Flag of a call: it may have sent a signal. */
 #define SfPollAfter (1 << 3)
 /* Flag of a call: other threads get their turn. */

@@ -16,9 +16,11 @@
 #include "pub_tool_basics.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_vki.h"
+#include "pub_tool_vkiscnums.h"
 
 #include "core.h"
 #include "memory_limits.h"
+#include "stream.h"
 
 /* The heap ends below Valgrind's tool. */
 #define LARGEST_HEAP (1UL << 30)
@@ -47,6 +49,18 @@ Bool __wrap_vgPlain_am_create_reservation(Addr start, SizeT length, ShrinkMode m
    return __real_vgPlain_am_create_reservation(start, length, mode, extra);
 }
 
+/* Whether the kernel would give the program so much more, as far as is known: it refuses what exceeds all memory. */
+static Bool kernel_has_memory(SizeT length)
+{
+   Long start = pl_system_call(__NR_mmap, 0, length, VKI_PROT_READ | VKI_PROT_WRITE,
+                               VKI_MAP_PRIVATE | VKI_MAP_ANONYMOUS, (ULong)-1, 0);
+
+   if (start < 0 && start > -4096)
+      return False;
+   pl_system_call(__NR_munmap, (ULong)start, length, 0, 0, 0, 0);
+   return True;
+}
+
 extern Before __real_vgSysWrap_generic_sys_brk_before, __wrap_vgSysWrap_generic_sys_brk_before;
 
 void __wrap_vgSysWrap_generic_sys_brk_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
@@ -62,7 +76,8 @@ void __wrap_vgSysWrap_generic_sys_brk_before(ThreadId tid, SyscallArgLayout* lay
    }
    __real_vgSysWrap_generic_sys_brk_before(tid, layout, arguments, status, flags);
    /* In its room it may be the kernel that has no memory for it, as natively. */
-   if (warned || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) < room)
+   if (warned || end <= VG_(brk_limit) || end >= NO_ADDRESS || end - VG_(brk_base) < room
+       || !kernel_has_memory(end - VG_(brk_limit)))
       return;
    warned = True;
    VG_(umsg)("pagelab: its heap (brk) could not grow to %lu MiB: Valgrind leaves it %lu MiB at most\n",

@@ -47,8 +47,8 @@
 #define OPEN_FDS 259
 /* A stack that may grow without end may grow so far. */
 #define LARGEST_STACK (16UL << 30)
-/* What Valgrind itself allows a stack at most. */
-#define USUAL_STACK (16UL << 20)
+/* So far the kernel keeps the room below a stack free, for programs that raise their limit. */
+#define LEAST_ROOM (128UL << 20)
 
 Int pl_door = -1;
 Int pl_inherited_filters = -1;
@@ -86,8 +86,8 @@ static HChar** own_option(const HChar* name)
 }
 
 /* Valgrind's loader, which is called before options are read. What it has loaded gets the argv[0] that the program
-   asked for; a script's argv[0] is its path as the kernel has it. And the stack may grow as far as the limit says,
-   beyond Valgrind's 16 MiB. */
+   asked for; a script's argv[0] is its path as the kernel has it. And the stack has the room that the kernel leaves it,
+   beyond Valgrind's 16 MiB; the limit is looked at as it grows (memory_limits.c). */
 extern Int __real_vgPlain_do_exec(const HChar* path, void* information);
 extern Int __wrap_vgPlain_do_exec(const HChar* path, void* information);
 extern UWord VG_(clo_main_stacksize);
@@ -98,15 +98,18 @@ Int __wrap_vgPlain_do_exec(const HChar* path, void* information)
    Int result = __real_vgPlain_do_exec(path, information);
    HChar** option = own_option("--argv0=");
    HChar** memory = own_option("--memory=");
-   UWord stack;
+   UWord stack, room;
 
    pl_memory_limits_begin(memory == NULL ? NULL : *memory + 9);
    stack = VG_(client_rlimit_stack).rlim_cur;
    path_of_image = VG_(strdup)("pagelab.path", path);
    if (result == 0 && option != NULL && (*option)[8] == (interpreter == NULL ? '=' : ':'))
       VG_(args_the_exename) = *option + 9;
-   if (VG_(clo_main_stacksize) == 0 && stack > USUAL_STACK)
-      VG_(clo_main_stacksize) = stack > LARGEST_STACK ? LARGEST_STACK : stack;
+   room = VG_(client_rlimit_stack).rlim_max < LEAST_ROOM ? VG_(client_rlimit_stack).rlim_max : LEAST_ROOM;
+   if (room < stack)
+      room = stack;
+   if (VG_(clo_main_stacksize) == 0)
+      VG_(clo_main_stacksize) = room > LARGEST_STACK ? LARGEST_STACK : room;
    return result;
 }
 

@@ -40,6 +40,11 @@
 #define MAP_POPULATE 0x8000
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
+#define MADV_DONTNEED 4
+#define MADV_FREE 8
+#define MADV_REMOVE 9
+#define MADV_COLD 20
+#define MADV_PAGEOUT 21
 #define MREMAP_DONTUNMAP 4
 #define NR_REMAP_FILE_PAGES 216
 #define MAP_NONBLOCK 0x10000
@@ -306,15 +311,37 @@ Bool pl_memory_for_parts(Addr start, SizeT length, Bool stop_at_hole, PlOfPart* 
    return reached == end;
 }
 
+static Bool populates(UInt advice)
+{
+   return advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
+}
+
+static Bool stops_at_locks(UInt advice)
+{
+   return advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE || advice == MADV_COLD
+          || advice == MADV_PAGEOUT;
+}
+
+/* As much of the part as the kernel works on before it fails. */
 static Bool advise_part(const NSegment* segment, Addr start, SizeT length, UInt advice)
 {
-   Bool allowed = advice == MADV_POPULATE_WRITE  ? segment->hasW
-                  : advice == MADV_POPULATE_READ ? segment->hasR || segment->hasW || segment->hasX
-                                                 : True;
+   SizeT allowed = length;
 
-   if (allowed)
-      send_advice(start, length, advice);
-   return allowed;
+   if (stops_at_locks(advice))
+      allowed = pl_locks_bytes_before(start, length);
+   if ((advice == MADV_POPULATE_WRITE && !segment->hasW)
+       || (advice == MADV_POPULATE_READ && !segment->hasR && !segment->hasW && !segment->hasX)
+       || (advice == MADV_FREE && (segment->kind != SkAnonC || pl_memory_is_shared(start, length)))
+       || (advice == MADV_REMOVE && (!segment->hasW || pl_memory_shared_bytes(start, length) < length)))
+      allowed = 0;
+   if (allowed > 0)
+      send_advice(start, allowed, advice);
+   return allowed == length;
+}
+
+void pl_memory_advice_failed(Addr start, SizeT length, UInt advice)
+{
+   pl_memory_for_parts(start, length, populates(advice), advise_part, advice);
 }
 
 /* ---- memory of other calls ---- */
@@ -431,6 +458,10 @@ static void after_mremap(const UWord* args, Addr address)
    if (!(args[3] & MREMAP_DONTUNMAP))
       return;
    /* The pages have gone; the mapping is still there. */
+   if (segment != NULL && pl_memory_is_shared(address, 1)) {
+      after_mapped_again(address, (ULong)segment->offset + (address - segment->start), args[0], old_length, MAP_SHARED);
+      return;
+   }
    segment = VG_(am_find_nsegment)(args[0]);
    if (segment != NULL)
       send_mapping(args[0], old_length, protection_of(segment), MAP_PRIVATE | MAP_ANONYMOUS, 0, NULL);
@@ -462,14 +493,16 @@ void pl_memory_before_call(ThreadId tid, UInt number, const UWord* args)
 void pl_memory_after_failure(UInt number, UWord* args, UWord error)
 {
    UInt advice = (UInt)args[2];
-   Bool populates = number == __NR_madvise && (advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE);
+   Bool advises = number == __NR_madvise && args[0] % PAGE_BYTES == 0;
 
-   /* Parts of the range are not mapped, or must not be accessed; what comes before them, or all else, is done. */
-   if (error != VKI_ENOMEM && !(populates && (error == VKI_EINVAL || error == VKI_EFAULT)))
+   /* Parts of the range are not mapped, are locked, or must not be accessed; what comes before them, or all else, is
+      done. */
+   if (error != VKI_ENOMEM && !(advises && populates(advice) && (error == VKI_EINVAL || error == VKI_EFAULT))
+       && !(advises && stops_at_locks(advice) && (error == VKI_EINVAL || error == VKI_EACCES)))
       return;
    switch (number) {
    case __NR_msync: after_msync(args); break;
-   case __NR_madvise: pl_memory_for_parts(args[0], pl_whole_pages(args[1]), populates, advise_part, advice); break;
+   case __NR_madvise: pl_memory_advice_failed(args[0], pl_whole_pages(args[1]), advice); break;
    case __NR_mlock:
    case __NR_mlock2: pl_locks_failed(number, args); break;
    default:

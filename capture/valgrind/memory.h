@@ -31,6 +31,8 @@ extern void pl_memory_kernel_access(Bool writes, Addr address, SizeT length);
 extern void pl_memory_of_process(Int pid, Bool writes, Addr address, SizeT length);
 /* The program has given the kernel advice on a range. */
 extern void pl_memory_advised(Addr address, SizeT length, UInt advice);
+/* Of a range for which the advice has failed, the parts that the kernel has worked on. */
+extern void pl_memory_advice_failed(Addr start, SizeT length, UInt advice);
 /* Whether a part of the range is mapped shared. */
 extern Bool pl_memory_is_shared(Addr address, SizeT length);
 /* How much of the range is. */

@@ -13,7 +13,7 @@
    are counted here. A call that would exceed a limit fails as Linux lets it fail. Linux 6.12: mm/mmap.c
    (may_expand_vm), mm/mprotect.c (mprotect_fixup), mm/mremap.c (vma_to_resize).
 
-   RLIMIT_STACK is Valgrind's affair, as is the value of RLIMIT_DATA. But Valgrind forgets them when the process
+   The values of RLIMIT_STACK and RLIMIT_DATA are Valgrind's affair. But Valgrind forgets them when the process
    executes another program, and does not let root raise a hard limit. */
 
 #include "pub_tool_aspacemgr.h"
@@ -40,12 +40,14 @@
 #define MREMAP_FIXED 2
 #define MREMAP_DONTUNMAP 4
 #define IPC_STAT 2
+#define SHM_EXEC 0x8000
 #define CAPABILITY_VERSION_3 0x20080522
 #define CAP_SYS_RESOURCE 24
 
 extern struct vki_rlimit VG_(client_rlimit_data);
 extern const UChar VG_(trampoline_stuff_start);
 extern struct vki_rlimit VG_(client_rlimit_stack);
+extern UWord VG_(clstk_end);
 
 static struct vki_rlimit address_space = {NO_LIMIT, NO_LIMIT};
 
@@ -332,13 +334,22 @@ Bool pl_memory_heap_may_end(Addr end)
 extern const NSegment* __real_vgPlain_am_extend_into_adjacent_reservation_client(Addr start, SSizeT delta, Bool* full);
 extern const NSegment* __wrap_vgPlain_am_extend_into_adjacent_reservation_client(Addr start, SSizeT delta, Bool* full);
 
+/* Whether the first stack would exceed its limit, as it is now. */
+static Bool stack_exceeds(Addr start, Addr then)
+{
+   const NSegment* segment = VG_(am_find_nsegment)(start);
+
+   return segment != NULL && segment->start <= VG_(clstk_end) && VG_(clstk_end) <= segment->end
+          && VG_(clstk_end) + 1 - then > VG_(client_rlimit_stack).rlim_cur;
+}
+
 /* Heap and stack grow so; the heap has been asked about. A stack that must not grow is a SIGSEGV. */
 const NSegment* __wrap_vgPlain_am_extend_into_adjacent_reservation_client(Addr start, SSizeT delta, Bool* full)
 {
    Addr stack_start = pl_memory_stack_start(), now = stack_start != 0 && stack_start < start ? stack_start : start;
    Addr then = start + (Addr)delta;
 
-   if (delta < 0 && then < now && !pl_memory_may_grow(now - then, False)) {
+   if (delta < 0 && then < now && (stack_exceeds(start, then) || !pl_memory_may_grow(now - then, False))) {
       *full = False;
       return NULL;
    }
@@ -371,4 +382,20 @@ void __wrap_vgSysWrap_linux_sys_shmat_before(ThreadId tid, SyscallArgLayout* lay
       return;
    }
    __real_vgSysWrap_linux_sys_shmat_before(tid, layout, arguments, status, flags);
+}
+
+extern After __real_vgSysWrap_linux_sys_shmat_after, __wrap_vgSysWrap_linux_sys_shmat_after;
+
+/* Valgrind does not know that the segment may hold code (SHM_EXEC). */
+void __wrap_vgSysWrap_linux_sys_shmat_after(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
+{
+   const NSegment* segment;
+
+   __real_vgSysWrap_linux_sys_shmat_after(tid, arguments, status);
+   if (sr_isError(status->sres) || !(arguments->arg3 & SHM_EXEC))
+      return;
+   segment = VG_(am_find_nsegment)(sr_Res(status->sres));
+   if (segment != NULL)
+      VG_(am_notify_mprotect)(segment->start, segment->end + 1 - segment->start,
+                              VKI_PROT_READ | VKI_PROT_EXEC | (segment->hasW ? VKI_PROT_WRITE : 0));
 }

@@ -107,6 +107,22 @@ Bool pl_locks_refuse(SizeT bytes)
 
 /* ---- what is locked, and populated ---- */
 
+SizeT pl_locks_bytes_before(Addr start, SizeT length)
+{
+   SizeT free = 0, end = length / PAGE_BYTES + 1;
+
+   /* The first `free` pages are not locked, the first `end` are not all free. */
+   while (end - free > 1) {
+      SizeT middle = free + (end - free) / 2;
+      if (pl_ranges_touch(&locked, start, middle * PAGE_BYTES)
+          || pl_ranges_touch(&locked_on_fault, start, middle * PAGE_BYTES))
+         end = middle;
+      else
+         free = middle;
+   }
+   return free * PAGE_BYTES;
+}
+
 static void note(Addr start, SizeT length, Bool is_locked, Bool on_fault)
 {
    pl_ranges_remove(&locked, start, length);

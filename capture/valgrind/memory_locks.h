@@ -21,6 +21,8 @@ extern Bool pl_locks_refuse(SizeT bytes);
 extern Bool pl_locks_refuse_growth(Addr start, SizeT bytes);
 /* The flags of a new mapping for the kernel: it must not populate what is locked as it faults. */
 extern UWord pl_locks_kernel_flags(UWord flags);
+/* How much of the range comes before its first locked page. */
+extern SizeT pl_locks_bytes_before(Addr start, SizeT length);
 /* New memory is there; the kernel is to lock it, if new mappings are locked. */
 extern void pl_locks_made(Addr start, SizeT length);
 

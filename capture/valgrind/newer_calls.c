@@ -27,6 +27,11 @@
 #define PIDFD_SELF_THREAD_GROUP (-10001)
 
 #define EPOLL_EVENT_BYTES 12
+#define NR_STATMOUNT 457
+#define NR_LISTMOUNT 458
+#define NR_GETXATTRAT 464
+#define NR_LISTXATTRAT 465
+#define NR_FILE_GETATTR 468
 #define FUTEX_WAITERS_MAX 128
 #define SIGNAL_MASK_BYTES 8
 #define IO_PGETEVENTS_MASK_BYTES 16
@@ -122,7 +127,7 @@ void pl_process_madvise_before(ThreadId tid, SyscallArgLayout* layout, SyscallAr
    (void)layout;
    (void)status;
    reads(arguments->arg2, arguments->arg3 * sizeof(struct vki_iovec));
-   *flags |= SfMayBlock;
+   *flags |= SfMayBlock | SfPostOnFail;
 }
 
 /* Whether the descriptor is of this process. */
@@ -149,8 +154,10 @@ static Bool is_own_process(Int descriptor)
 void pl_process_madvise_after(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
 {
    const struct vki_iovec* vectors = (const struct vki_iovec*)arguments->arg2;
-   UWord bytes = sr_Res(status->sres), i;
+   UWord bytes = sr_isError(status->sres) ? 0 : sr_Res(status->sres), i;
 
+   if (sr_isError(status->sres) && sr_Err(status->sres) != VKI_ENOMEM)
+      return;
    pl_process_run_as(tid);
    if (!is_own_process((Int)arguments->arg1)) {
       VG_(umsg)("pagelab: its advice on the memory of another process (process_madvise) is not recorded\n");
@@ -161,5 +168,39 @@ void pl_process_madvise_after(ThreadId tid, SyscallArgs* arguments, SyscallStatu
       if (length > 0)
          pl_memory_advised((Addr)vectors[i].iov_base, length, (UInt)arguments->arg4);
       bytes -= length;
+   }
+   /* The next range has failed, because of a hole for instance. */
+   if (i < arguments->arg3)
+      pl_memory_advice_failed((Addr)vectors[i].iov_base, pl_whole_pages(vectors[i].iov_len), (UInt)arguments->arg4);
+}
+
+/* ---- calls that write to memory, and do nothing else to it ---- */
+
+static UInt number_at(Addr address)
+{
+   return VG_(am_is_valid_for_client)(address, sizeof(UInt), VKI_PROT_READ) ? *(const UInt*)address : 0;
+}
+
+void pl_newer_call_after(ThreadId tid, SyscallArgs* arguments, SyscallStatus* status)
+{
+   UWord result = sr_Res(status->sres);
+
+   pl_process_run_as(tid);
+   switch (arguments->number) {
+   /* The first word of what statmount writes is its length. */
+   case NR_STATMOUNT: pl_memory_kernel_access(True, arguments->arg2, number_at(arguments->arg2)); break;
+   case NR_LISTMOUNT: pl_memory_kernel_access(True, arguments->arg2, result * sizeof(ULong)); break;
+   case NR_LISTXATTRAT:
+      if (arguments->arg5 > 0)
+         pl_memory_kernel_access(True, arguments->arg4, result);
+      break;
+   /* The fifth argument begins with the buffer's address and length. */
+   case NR_GETXATTRAT:
+      if (number_at(arguments->arg5 + sizeof(Addr)) > 0)
+         pl_memory_kernel_access(True, *(const Addr*)arguments->arg5, result);
+      break;
+   case NR_FILE_GETATTR: pl_memory_kernel_access(True, arguments->arg3, arguments->arg4); break;
+   default:
+      break;
    }
 }

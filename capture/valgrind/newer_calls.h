@@ -15,10 +15,8 @@
 
 #include "core.h"
 
-typedef void After(ThreadId, SyscallArgs*, SyscallStatus*);
-
 extern Before pl_epoll_pwait2_before, pl_futex_requeue_before, pl_futex_wait_before, pl_futex_waitv_before;
 extern Before pl_io_pgetevents_before, pl_process_madvise_before;
-extern After pl_epoll_pwait2_after, pl_process_madvise_after;
+extern After pl_epoll_pwait2_after, pl_newer_call_after, pl_process_madvise_after;
 
 #endif

@@ -43,7 +43,6 @@
 #define SYS_SECCOMP 1
 #define MOST_ERRNO 4095
 
-typedef void After(ThreadId, SyscallArgs*, SyscallStatus*);
 
 static Bool strict = False;
 /* A thread has filters, or the strict mode is on. */

@@ -100,6 +100,38 @@ void __wrap_vgSysWrap_linux_sys_io_uring_enter_before(ThreadId tid, SyscallArgLa
    *flags |= SfMayBlock;
 }
 
+/* ---- calls whose arguments Valgrind reads before it looks whether they are readable ---- */
+
+#define PERF_ATTRIBUTES_BYTES 64
+#define BPF_ATTRIBUTES_BYTES 8
+
+extern Before __real_vgSysWrap_linux_sys_perf_event_open_before, __wrap_vgSysWrap_linux_sys_perf_event_open_before;
+extern Before __real_vgSysWrap_linux_sys_bpf_before, __wrap_vgSysWrap_linux_sys_bpf_before;
+extern Before __real_vgSysWrap_linux_sys_open_by_handle_at_before, __wrap_vgSysWrap_linux_sys_open_by_handle_at_before;
+
+void __wrap_vgSysWrap_linux_sys_perf_event_open_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                       SyscallStatus* status, UWord* flags)
+{
+   if (VG_(am_is_valid_for_client)(arguments->arg1, PERF_ATTRIBUTES_BYTES, VKI_PROT_READ))
+      __real_vgSysWrap_linux_sys_perf_event_open_before(tid, layout, arguments, status, flags);
+}
+
+void __wrap_vgSysWrap_linux_sys_bpf_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                           SyscallStatus* status, UWord* flags)
+{
+   SizeT length = arguments->arg3 < BPF_ATTRIBUTES_BYTES ? BPF_ATTRIBUTES_BYTES : arguments->arg3;
+
+   if (VG_(am_is_valid_for_client)(arguments->arg2, length, VKI_PROT_READ))
+      __real_vgSysWrap_linux_sys_bpf_before(tid, layout, arguments, status, flags);
+}
+
+void __wrap_vgSysWrap_linux_sys_open_by_handle_at_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                                         SyscallStatus* status, UWord* flags)
+{
+   if (VG_(am_is_valid_for_client)(arguments->arg2, 2 * sizeof(Int), VKI_PROT_READ))
+      __real_vgSysWrap_linux_sys_open_by_handle_at_before(tid, layout, arguments, status, flags);
+}
+
 /* ---- the table ---- */
 
 typedef struct {
@@ -112,6 +144,7 @@ typedef struct {
 static Added added[] = {
    {134, "uselib", {NULL, NULL}},
    {154, "modify_ldt", {NULL, NULL}},
+   {171, "setdomainname", {may_block, NULL}},
    {216, "remap_file_pages", {may_block, NULL}},
    {256, "migrate_pages", {NULL, NULL}},
    {317, "seccomp", {pl_seccomp_before, NULL}},
@@ -139,22 +172,36 @@ static Added added[] = {
    {447, "memfd_secret", {may_block, NULL}},
    {448, "process_mrelease", {may_block, NULL}},
    {449, "futex_waitv", {pl_futex_waitv_before, NULL}},
-   {450, "set_mempolicy_home_node", {NULL, NULL}},
+   {450, "set_mempolicy_home_node", {may_block, NULL}},
    {451, "cachestat", {may_block, after_cachestat}},
    {452, "fchmodat2", {may_block, NULL}},
    {453, "map_shadow_stack", {NULL, NULL}},
    {454, "futex_wake", {may_block, NULL}},
    {455, "futex_wait", {pl_futex_wait_before, NULL}},
    {456, "futex_requeue", {pl_futex_requeue_before, NULL}},
-   {457, "statmount", {NULL, NULL}},
-   {458, "listmount", {NULL, NULL}},
+   {457, "statmount", {may_block, pl_newer_call_after}},
+   {458, "listmount", {may_block, pl_newer_call_after}},
+   {460, "lsm_set_self_attr", {may_block, NULL}},
    {462, "mseal", {may_block, NULL}},
+   {463, "setxattrat", {may_block, NULL}},
+   {464, "getxattrat", {may_block, pl_newer_call_after}},
+   {465, "listxattrat", {may_block, pl_newer_call_after}},
+   {466, "removexattrat", {may_block, NULL}},
+   {467, "open_tree_attr", {may_block, NULL}},
+   {468, "file_getattr", {may_block, pl_newer_call_after}},
+   {469, "file_setattr", {may_block, NULL}},
 };
 
 extern SyscallTableEntry* __real_vgModuleLocal_get_linux_syscall_entry(UInt number);
 extern SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number);
 
-/* Tells once of each call that the program got ENOSYS. */
+/* Whether the kernel has the call. No call does anything with these arguments. */
+static Bool kernel_has(UInt number)
+{
+   return pl_system_call(number, -1, -1, -1, -1, -1, -1) != -VKI_ENOSYS;
+}
+
+/* Tells once of each call that the program got ENOSYS, unless it gets that natively. */
 static void tell_of_missing(UInt number, const HChar* name)
 {
    static ULong warned[16];
@@ -164,6 +211,8 @@ static void tell_of_missing(UInt number, const HChar* name)
          return;
       warned[number / 64] |= 1ULL << (number % 64);
    }
+   if (!kernel_has(number))
+      return;
    VG_(umsg)("pagelab: its system call %s (%u) failed with ENOSYS, since Valgrind does not have it\n", name, number);
 }
 
@@ -197,7 +246,8 @@ SyscallTableEntry* __wrap_vgModuleLocal_get_linux_syscall_entry(UInt number)
 
 extern Before __real_vgSysWrap_generic_sys_mremap_before, __wrap_vgSysWrap_generic_sys_mremap_before;
 
-/* mremap with MREMAP_DONTUNMAP, of private anonymous memory: moves the mapping, and makes a new one in its place. */
+/* mremap with MREMAP_DONTUNMAP: moves the mapping, and makes a new one in its place. That of private memory is empty.
+   Of shared memory, an old length of 0 makes a second mapping. */
 static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
                           UWord* flags)
 {
@@ -206,10 +256,17 @@ static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* a
    SizeT length = pl_whole_pages(arguments->arg2);
    const NSegment* segment = VG_(am_find_nsegment)(old);
    UInt protection;
-   Bool ok = True;
+   Bool ok = True, shared;
+   Long again;
 
-   if (segment == NULL || segment->kind != SkAnonC || length == 0 || arguments->arg2 != arguments->arg3
-       || !(arguments->arg4 & MREMAP_MAYMOVE)) {
+   if (segment == NULL || length == 0 || arguments->arg2 != arguments->arg3 || !(arguments->arg4 & MREMAP_MAYMOVE)) {
+      fail(status, VKI_EINVAL);
+      return;
+   }
+   shared = pl_memory_is_shared(old, 1);
+   if (!shared && segment->kind != SkAnonC) {
+      VG_(umsg)("pagelab: its mremap of a private mapping of a file with MREMAP_DONTUNMAP failed with EINVAL, since "
+                "Valgrind does not have it\n");
       fail(status, VKI_EINVAL);
       return;
    }
@@ -225,8 +282,18 @@ static void move_and_keep(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* a
    __real_vgSysWrap_generic_sys_mremap_before(tid, layout, arguments, status, flags);
    /* Valgrind wants a call that it has made itself to be as the program made it. */
    *arguments = asked;
-   if (!sr_isError(status->sres) && sr_isError(VG_(am_mmap_anon_fixed_client)(old, length, protection)))
+   if (sr_isError(status->sres))
+      return;
+   if (!shared) {
+      if (sr_isError(VG_(am_mmap_anon_fixed_client)(old, length, protection)))
+         fail(status, VKI_ENOMEM);
+      return;
+   }
+   again = pl_system_call(__NR_mremap, sr_Res(status->sres), 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, old, 0);
+   if (again != (Long)old)
       fail(status, VKI_ENOMEM);
+   else
+      VG_(am_notify_client_mmap)(old, length, protection, VKI_MAP_SHARED | VKI_MAP_ANONYMOUS, -1, 0);
 }
 
 /* mremap of shared memory with a length of 0: a second mapping of it, in addition to the old one. */

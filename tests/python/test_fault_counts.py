@@ -196,6 +196,30 @@ static void other_process(void) {
     own.iov_base = map(PRIVATE, -1); other.iov_base = map(PRIVATE, -1);
     must(process_vm_readv(getpid(), &own, 1, &other, 1, 0) == ALL);
 }
+/* Advice that fails half-way: at a locked page, at memory without a file, and at a hole. */
+static void half_advised(void) {
+    char *at = map(PRIVATE, -1);
+    store(at, ALL); must(!mlock(at + HALF, PAGE)); must(madvise(at, ALL, MADV_DONTNEED)); store(at, ALL);
+    at = map(MAP_SHARED, memory_file());
+    mmap(at + HALF, PAGE, PROT_READ | PROT_WRITE, PRIVATE | MAP_FIXED, -1, 0);
+    store(at, ALL); must(madvise(at, ALL, MADV_REMOVE)); store(at, ALL);
+    at = map(PRIVATE, -1);
+    struct iovec range = {at, ALL};
+    int self = syscall(434 /* pidfd_open */, getpid(), 0);
+    store(at, ALL); munmap(at + HALF, PAGE);
+    must(syscall(440 /* process_madvise */, self, &range, 1, 21 /* MADV_PAGEOUT */, 0) < 0);
+    store(at, HALF); store(at + HALF + PAGE, HALF - PAGE);
+}
+/* mremap that leaves the old mapping (MREMAP_DONTUNMAP). */
+static void kept(void) {
+    int flags[] = {PRIVATE, MAP_SHARED};
+    for (int i = 0; i < 2; i++) {
+        char *at = map(flags[i], i ? memory_file() : -1), *to;
+        store(at, ALL);
+        to = mremap(at, ALL, ALL, MREMAP_MAYMOVE | 4, 0);
+        must(to != MAP_FAILED); store(to, ALL); store(at, ALL);
+    }
+}
 /* Calls that fill a part of their buffer. */
 static void partly_filled(void) {
     int ends[2], pipes[2];
@@ -218,6 +242,7 @@ int main(int n, char **names) {
     CASE(nothing) CASE(holes) CASE(below_dev_shm) CASE(data) CASE(gone) CASE(same_name) CASE(moved)
     CASE(shared_anonymous) CASE(system_v) CASE(cold) CASE(page_out) CASE(half_allowed) CASE(punched_disk)
     CASE(protected) CASE(merged) CASE(fresh) CASE(other_process) CASE(partly_filled)
+    CASE(half_advised) CASE(kept)
     return 2;
 }
 """
@@ -241,6 +266,8 @@ EXPECTED = {
     "fresh": N + N // 2,
     "other_process": N + N + 2 * N + 30,
     "partly_filled": 7,
+    "half_advised": (N + N // 2) + (N + N // 2) + N,
+    "kept": 2 * N + 2 * N,
 }
 
 

@@ -146,6 +146,89 @@ int main(void) {
 }
 """
 
+KEEPS = r"""
+/* mremap that leaves the old mapping of shared memory, with the same content. */
+static void keep(int flags, int file) {
+    char *old = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, flags, file, 0), *place = map(4, 0), *new;
+    strcpy(old + PAGE, "both");
+    new = mremap(old, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED | 4 /* MREMAP_DONTUNMAP */, place);
+    if (new != place) { perror("mremap"); return; }
+    old[PAGE] = 'B';
+    printf("%s %s\n", old + PAGE, new + PAGE);
+}
+int main(void) {
+    int file = memfd_create("data", 0);
+    ftruncate(file, 4 * PAGE);
+    keep(MAP_SHARED, file);
+    keep(MAP_SHARED | MAP_ANONYMOUS, -1);
+}
+"""
+
+RAISES_STACK = r"""
+#include <setjmp.h>
+#include <sys/resource.h>
+/* How many MiB the first stack has before it faults, as its limit changes. */
+static sigjmp_buf before;
+static char *lowest;
+static void leave(int number) { siglongjmp(before, 1); }
+static int descend(int n) {
+    volatile char room[4096];
+    lowest = (char *)room; room[0] = n;
+    return descend(n + 1) + room[0];
+}
+int main(int n, char **names) {
+    struct rlimit limit;
+    stack_t other = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    struct sigaction action = {.sa_handler = leave, .sa_flags = SA_ONSTACK};
+    sigaltstack(&other, 0);
+    sigaction(SIGSEGV, &action, 0);
+    getrlimit(RLIMIT_STACK, &limit);
+    for (int mebibytes = 4; mebibytes <= 64; mebibytes *= 2) {
+        limit.rlim_cur = mebibytes << 20;
+        setrlimit(RLIMIT_STACK, &limit);
+        if (!sigsetjmp(before, 1)) descend(0);
+        printf("%ld\n", ((char *)&limit - lowest + (1 << 19)) >> 20);
+    }
+}
+"""
+
+RUNS_SEGMENT = r"""
+#include <sys/shm.h>
+/* Code in a System V segment, written where it is attached a second time. */
+int main(void) {
+    int segment = shmget(IPC_PRIVATE, PAGE, 0700), sum = 0;
+    char *written = shmat(segment, 0, 0), *executed = shmat(segment, 0, SHM_EXEC | SHM_RDONLY);
+    shmctl(segment, IPC_RMID, 0);
+    for (int n = 1; n <= 4; n++) {
+        memcpy(written, (char[]){0xb8, n, 0, 0, 0, 0xc3}, 6); /* mov $n, %eax; ret */
+        sum = sum * 10 + ((int (*)(void))executed)();
+    }
+    printf("%d\n", sum);
+}
+"""
+
+MISTAKES = r"""
+static void show(const char *name, long result) { printf("%s %ld %d\n", name, result, result < 0 ? errno : 0); }
+/* Calls without an argument that they read, calls that the kernel does not have either, and too large a heap. */
+int main(void) {
+    show("perf_event_open", syscall(SYS_perf_event_open, 0, 0, -1, -1, 0));
+    show("bpf", syscall(SYS_bpf, 5, 0, 48));
+    show("open_by_handle_at", syscall(SYS_open_by_handle_at, -1, 0, 0));
+    show("create_module", syscall(174, 0, 0));
+    show("malloc", malloc(1UL << 46) == NULL);
+    show("set_mempolicy_home_node", syscall(450, map(1, 0), PAGE, -1, 0));
+    struct { unsigned long value; unsigned size, flags; } set = {(unsigned long)"seven", 5};
+    struct { unsigned long value; unsigned size, flags; } get = {(unsigned long)map(1, 0), 64};
+    char *names = map(1, 0);
+    int file = open("attributes", O_CREAT | O_RDWR, 0600);
+    show("setxattrat", syscall(463, file, "", AT_EMPTY_PATH, "user.x", &set, sizeof set));
+    show("getxattrat", syscall(464, file, "", AT_EMPTY_PATH, "user.x", &get, sizeof get));
+    show("listxattrat", syscall(465, file, "", AT_EMPTY_PATH, names, 64));
+    printf("%.5s %s\n", (char *)get.value, names);
+    show("removexattrat", syscall(466, file, "", AT_EMPTY_PATH, "user.x"));
+}
+"""
+
 
 @pytest.mark.parametrize(
     ("source", "options"),
@@ -158,6 +241,10 @@ int main(void) {
         pytest.param(MAPS_AGAIN, [], id="mremap of a length of 0"),
         pytest.param(REMAPS, [], id="remap_file_pages"),
         pytest.param(SEALS, [], id="mseal"),
+        pytest.param(KEEPS, [], id="mremap keeps shared memory"),
+        pytest.param(RUNS_SEGMENT, [], id="SHM_EXEC"),
+        pytest.param(RAISES_STACK, [], id="a limit of stacks that is raised"),
+        pytest.param(MISTAKES, [], id="mistakes, and newer calls"),
     ],
 )
 def test_calls_have_the_results_that_they_have_natively(

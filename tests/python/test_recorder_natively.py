@@ -250,11 +250,25 @@ def test_a_program_that_is_debugged_runs_natively(pagelab: Pagelab, tmp_path: Pa
         assert "/bin/sh, which is debugged by another program (ptrace): it ran natively" in loss
 
 
+KEEPS_FILE = r"""
+int main(void) {
+    char *memory = mmap(0, 4096, PROT_READ, MAP_PRIVATE, open("/bin/sh", O_RDONLY), 0);
+    printf("%ld\n", (long)mremap(memory, 4096, 4096, MREMAP_MAYMOVE | 4 /* MREMAP_DONTUNMAP */, 0));
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "output", "loss"),
     [
         pytest.param(SHARES_MEMORY, "1\n", "clone with CLONE_VM) failed with EINVAL", id="a child that shares memory"),
         pytest.param(LIMITS_FILES, "set\nmore\n", "ulimit -f) had no effect", id="a limit of file sizes"),
+        pytest.param(
+            KEEPS_FILE,
+            "-1\n",
+            "private mapping of a file with MREMAP_DONTUNMAP failed with EINVAL",
+            id="a kept mapping",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_a_loss(pagelab: Pagelab, tmp_path: Path, source: str, output: str, loss: str) -> None:

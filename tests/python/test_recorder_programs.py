@@ -425,6 +425,12 @@ def test_a_signal_after_the_programs_end_ends_the_recorder(pagelab: Pagelab, tmp
         pytest.param("int main(void) { map(2048, MAP_LOCKED); }", 2048, id="MAP_LOCKED"),
         pytest.param(LOCKS_FUTURE, 5096, id="mlockall, future"),
         pytest.param("int main(void) { map(2048, 0); return mlockall(MCL_CURRENT); }", 2048, id="mlockall, current"),
+        # With pages of the program and its libraries.
+        pytest.param(
+            "int main(void) { return mlockall(MCL_CURRENT | MCL_FUTURE) || map(2048, 0) == MAP_FAILED; }",
+            2140,
+            id="mlockall, both",
+        ),
         pytest.param(
             """int main(void) { char *to = map(1024, 0), *from = map(1024, 0);
             struct iovec a = {from, 1024 * PAGE}, b = {to, 1024 * PAGE};
