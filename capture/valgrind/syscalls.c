@@ -36,6 +36,8 @@
 #define MREMAP_FIXED 2
 #define MREMAP_DONTUNMAP 4
 #define CACHESTAT_BYTES 40
+#define NR_CLONE3 435
+#define CLONE_ARGS_BYTES 64
 
 static void fail(SyscallStatus* status, UWord error)
 {
@@ -216,12 +218,31 @@ static void tell_of_missing(UInt number, const HChar* name)
    VG_(umsg)("pagelab: its system call %s (%u) failed with ENOSYS, since Valgrind does not have it\n", name, number);
 }
 
+/* C libraries try clone3 for threads and posix_spawn, and have a fallback. Other programs may not. */
+static Before before_clone3;
+static void before_clone3(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments, SyscallStatus* status,
+                          UWord* flags)
+{
+   (void)tid;
+   (void)layout;
+   (void)flags;
+   if (arguments->arg2 >= CLONE_ARGS_BYTES
+       && VG_(am_is_valid_for_client)(arguments->arg1, CLONE_ARGS_BYTES, VKI_PROT_READ)
+       && !(*(const ULong*)arguments->arg1 & VKI_CLONE_VM))
+      tell_of_missing(NR_CLONE3, "clone3");
+   fail(status, VKI_ENOSYS);
+}
+
 static SyscallTableEntry* find(UInt number)
 {
+   static SyscallTableEntry clone3 = {before_clone3, NULL};
+
    SyscallTableEntry* entry = __real_vgModuleLocal_get_linux_syscall_entry(number);
    const HChar* name = "of number";
    UInt i;
 
+   if (number == NR_CLONE3)
+      return &clone3;
    if (entry != NULL && number == __NR_ptrace)
       return pl_ptrace_entry(entry);
    if (entry != NULL)

@@ -195,6 +195,15 @@ int main(void) {
 
 MISSES = r"""int main(void) { printf("%d\n", syscall(SYS_userfaultfd, O_CLOEXEC) < 0 && errno == ENOSYS); }"""
 
+CLONES = r"""
+int main(void) {
+    unsigned long how[11] = {0, 0, 0, 0, SIGCHLD};
+    int child = syscall(435 /* clone3 */, how, 88);
+    if (child == 0) _exit(0);
+    printf("%d\n", child < 0 && errno == ENOSYS);
+}
+"""
+
 SANDBOXED = r"""
 int main(void) {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -345,6 +354,7 @@ def test_a_program_in_another_root_runs_natively_if_valgrind_is_not_there(pagela
     ("source", "status", "output", "loss"),
     [
         pytest.param(MISSES, 0, "1\n", "userfaultfd (323) failed with ENOSYS", id="missing system call"),
+        pytest.param(CLONES, 0, "1\n", "clone3 (435) failed with ENOSYS", id="clone3 without a C library"),
         pytest.param(SANDBOXED, 0, "1\n", "sandbox of files (landlock), which was not set up", id="landlock"),
     ],
 )
