@@ -19,11 +19,13 @@ use super::life_line::LifeLines;
 use super::output::Output;
 use super::process::{DecodeError, Process, RemoteAccess, ThreadNumbers, Turn};
 use super::protocol::{
-    CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, ProcessKey, SIGNAL_CODE_BASE, VERSION, parse_control, status_code,
+    CONTROL_BIT, Control, EXIT_BY_SIGNAL, Origin, ProcessKey, VERSION, WAIT_STATUS_UNKNOWN, parse_control,
 };
 use super::ring::{Door, Filled, Ring, Visitor};
 use crate::{EventKind, ProcessIx, TraceError};
 
+/// The exit code of a process that a signal ended is this plus the signal's number, as in shells.
+const SIGNAL_CODE_BASE: i32 = 128;
 const SIGKILL: i32 = 9;
 /// How long the stream of a process that has ended, or executed another program, may stay open and silent.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -482,13 +484,7 @@ impl<'a> Collector<'a> {
             }
             self.drain(id)?;
         }
-        // What the waiter does next comes after all that the process did, whatever CPUs replay them.
-        let dead = self.entries.get_mut(&key).filter(|entry| !entry.finished);
-        let edge = dead.map(|entry| entry.process.wake_waiter(&mut self.output)).transpose()?;
         self.finish(key, status_code(status))?;
-        if let (Some(edge), Some(entry)) = (edge, self.entries.get(&waiter)) {
-            entry.process.woken(edge, &mut self.output)?;
-        }
         self.unborn.remove(&key);
         Ok(())
     }
@@ -596,6 +592,28 @@ impl<'a> Collector<'a> {
     }
 }
 
+/// Exit code from a status of `wait4`.
+fn status_code(status: u32) -> Option<i32> {
+    if status == WAIT_STATUS_UNKNOWN {
+        return None;
+    }
+    let signal = (status & 0x7f) as i32;
+    Some(if signal == 0 { (status >> 8 & 0xff) as i32 } else { SIGNAL_CODE_BASE + signal })
+}
+
 #[cfg(test)]
 #[path = "collect_tests.rs"]
 mod scripted;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_statuses() {
+        assert_eq!(status_code(3 << 8), Some(3));
+        assert_eq!(status_code(11), Some(139));
+        assert_eq!(status_code(0x80 | 6), Some(134));
+        assert_eq!(status_code(WAIT_STATUS_UNKNOWN), None);
+    }
+}

@@ -200,33 +200,3 @@ fn a_program_that_runs_natively_is_named_with_the_reason() {
         assert_eq!(items.last(), Some(&Item::Event(EventKind::Exit { code: 0 })));
     }
 }
-
-/// A parent waits for its child: an edge leads from the child's end to the parent.
-#[test]
-fn what_follows_a_wait_comes_after_the_childs_end() {
-    let (items, remarks) = collect(|path| {
-        let mut parent = Script::connect(path);
-        parent.send(&hello(100, "/bin/parent"));
-        let key = 200_u64.to_le_bytes().to_vec();
-        let fork = control(14, &[words(&[200]), key, words(&[0])].concat());
-        parent.send(&[thread_start(), segment(), store_to(0x1000), fork, store_to(0x2000)].concat());
-        parent.send(&[control(18, &words(&[200, 3 << 8])), store_to(0x3000), exits(0)].concat());
-        let mut child = Script::connect(path);
-        child.send(&hello(200, "/bin/parent"));
-        child.send(&[thread_start(), segment(), store_to(0x5000), exits(3)].concat());
-        vec![parent, child]
-    });
-    let at =
-        |item: &Item| items.iter().position(|other| other == item).unwrap_or_else(|| panic!("{item:?} of {items:?}"));
-    let edge = 1 << 32 | 1;
-    let order = [
-        Item::Access(0x5000),
-        Item::Event(EventKind::Wake { edge }),
-        Item::Event(EventKind::Exit { code: 3 }),
-        Item::Event(EventKind::Woken { edge }),
-        Item::Access(0x3000),
-    ]
-    .map(|item| at(&item));
-    assert!(order.is_sorted(), "{order:?} of {items:?}");
-    assert!(at(&Item::Access(0x2000)) < order[3] && remarks.losses.is_empty());
-}

@@ -489,19 +489,6 @@ impl Process {
         u64::from(self.ix.0) << 32 | u64::from(edge)
     }
 
-    /// A wake by which whoever waits for the process's end is woken. Returns its number. The process must have ended.
-    pub(super) fn wake_waiter(&mut self, output: &mut Output<'_>) -> Result<u64, TraceError> {
-        self.last_edge = self.last_edge.wrapping_add(1);
-        let edge = u64::from(self.ix.0) << 32 | u64::from(self.last_edge);
-        output.event(self.ix, self.current.ix, EventKind::Wake { edge })?;
-        Ok(edge)
-    }
-
-    /// The process's thread has been woken.
-    pub(super) fn woken(&self, edge: u64, output: &mut Output<'_>) -> Result<(), TraceError> {
-        output.event(self.ix, self.current.ix, EventKind::Woken { edge })
-    }
-
     fn describe(&mut self, record: SegmentRecord) -> Result<(), DecodeError> {
         let number = record.number as usize;
         // The tool numbers segments consecutively; a far higher number is damage and must not allocate memory.

@@ -19,9 +19,6 @@ pub(super) const EXIT_BY_SIGNAL: u32 = 0x7fff_ffff;
 /// Wait status of a child whose status the program did not request.
 pub(super) const WAIT_STATUS_UNKNOWN: u32 = 0xffff_ffff;
 
-/// The exit code of a process that a signal ended is this plus the signal's number, as in shells.
-pub(super) const SIGNAL_CODE_BASE: i32 = 128;
-
 /// How an image was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -387,26 +384,9 @@ pub(super) fn address(word: u64) -> u64 {
     ((word << 16) as i64 >> 16) as u64
 }
 
-/// Exit code from a status of `wait4`.
-pub(super) fn status_code(status: u32) -> Option<i32> {
-    if status == WAIT_STATUS_UNKNOWN {
-        return None;
-    }
-    let signal = (status & 0x7f) as i32;
-    Some(if signal == 0 { (status >> 8 & 0xff) as i32 } else { SIGNAL_CODE_BASE + signal })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wait_statuses() {
-        assert_eq!(status_code(3 << 8), Some(3));
-        assert_eq!(status_code(11), Some(139));
-        assert_eq!(status_code(0x80 | 6), Some(134));
-        assert_eq!(status_code(WAIT_STATUS_UNKNOWN), None);
-    }
 
     #[test]
     fn addresses_are_canonical() {

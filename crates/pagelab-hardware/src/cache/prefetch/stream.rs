@@ -11,8 +11,8 @@
 //! streamer: 32 streams, forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures
 //! Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
 //! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
-//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage"; it
-//! "maintains one forward or backward stream per 4K page").
+//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage"; it "maintains
+//! one forward or backward stream per 4K page").
 //! Stats: those of every level (`prefetch.LEVEL.*`).
 //! Deviations: lines are fetched into the cache, not into separate buffers. Requests that hit also train, as in Intel's
 //! streamer.
