@@ -170,7 +170,8 @@ fn programs_that_read_the_same_file_share_its_segment() {
     let run = |set: &[&str], count: usize| {
         let open = || parse("mapped-read:size=8MiB,accesses=4K", 1).unwrap();
         let sources: Vec<(Box<dyn Source>, &[usize])> = (0..count).map(|_| (open(), &[0][..])).collect();
-        let (_, stats) = run_all(&config(SYSTEM, &[set, &["kernel.quantum_cycles=100000"]].concat()), sources);
+        let turns = ["kernel.quantum_cycles=100000", r#"kernel.scheduler={"kind":"recorded"}"#];
+        let (_, stats) = run_all(&config(SYSTEM, &[set, &turns].concat()), sources);
         assert_conserved(&stats);
         stats
     };

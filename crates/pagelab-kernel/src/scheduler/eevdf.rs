@@ -72,7 +72,7 @@ impl RunQueue {
         }
         let (sum, n) = self.sum();
         let eligible = self.queued().filter(|&at| i128::from(self.threads[at].vruntime) * n <= sum);
-        eligible.min_by_key(|&at| (self.threads[at].deadline, self.running != Some(at), at))
+        eligible.min_by_key(|&at| (self.threads[at].deadline, self.running == Some(at), at))
     }
 }
 

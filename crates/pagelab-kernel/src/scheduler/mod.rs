@@ -230,9 +230,9 @@ impl RunQueue {
         (0..self.threads.len()).filter(|&at| self.threads[at].queued)
     }
 
-    /// The thread that can run and has the smallest virtual run time; the running one among equals.
+    /// The thread that can run and has the smallest virtual run time; the running one last among equals.
     fn leftmost(&self) -> Option<usize> {
-        self.queued().min_by_key(|&at| (self.threads[at].vruntime, self.running != Some(at), at))
+        self.queued().min_by_key(|&at| (self.threads[at].vruntime, self.running == Some(at), at))
     }
 
     fn raise_least(&mut self) {

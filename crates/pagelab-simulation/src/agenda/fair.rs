@@ -105,7 +105,7 @@ impl Scheduler {
         }
     }
 
-    /// Adds the threads of a lane that can run. Reads on in its input up to the next event, or until the window is full,
+    /// Adds the threads of a lane that can run. Reads on in its input up to the next event or until the window is full,
     /// so that the length of batches does not matter.
     fn find_able(
         &mut self,

@@ -11,8 +11,8 @@
 //! streamer: 32 streams, forward or backward, two lines per request, 20 lines ahead (Intel 64 and IA-32 Architectures
 //! Optimization Reference Manual, "Data Prefetching", Sandy Bridge).
 //! Parameters: `streams` (32), `train` (2), `degree` (2), `depth` (20), `border` (`4KiB`: Intel's streamer "does not
-//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage"; it "maintains
-//! one forward or backward stream per 4K page").
+//! prefetch across 4K boundary", "independent of paging modes"; the same manual, "Optimizing Cache Usage"; it
+//! "maintains one forward or backward stream per 4K page").
 //! Stats: those of every level (`prefetch.LEVEL.*`).
 //! Deviations: lines are fetched into the cache, not into separate buffers. Requests that hit also train, as in Intel's
 //! streamer.
@@ -187,15 +187,14 @@ mod tests {
     #[test]
     fn it_trains_anew_behind_the_border() {
         let mut stream = prefetcher(StreamConfig { degree: 4, depth: 4, ..StreamConfig::default() });
-        let mut at = |size, line: u64| proposed(&mut stream, size, 0, line * 64, MISS).0;
-        assert_eq!(at(Size4K, 61), [0; 0]);
-        assert_eq!([at(Size4K, 62), at(Size4K, 63)], [vec![63], vec![]]);
-        assert_eq!(at(Size4K, 64), [0; 0], "the frame adjoins");
-        assert_eq!(at(Size4K, 65), [66, 67, 68, 69]);
+        let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
+        assert_eq!(at(61), [0; 0]);
+        assert_eq!([at(62), at(63)], [vec![63], vec![]]);
+        assert_eq!(at(64), [0; 0], "the frame adjoins");
+        assert_eq!(at(65), [66, 67, 68, 69]);
         let mut stream = prefetcher(StreamConfig { degree: 1, border: Border::Mapping, ..StreamConfig::default() });
-        let mut at = |size, line: u64| proposed(&mut stream, size, 0, line * 64, MISS).0;
-        assert_eq!([at(Size2M, 62), at(Size2M, 63), at(Size2M, 64)], [vec![], vec![64], vec![65]], "within a page");
-        assert_eq!([at(Size4K, 128), at(Size4K, 127)], [[0; 0], [0; 0]], "of two pages");
+        let mut at = |line: u64| proposed(&mut stream, Size2M, 0, line * 64, MISS).0;
+        assert_eq!([at(62), at(63), at(64)], [vec![], vec![64], vec![65]], "within a page of 2 MiB");
     }
 
     #[test]
