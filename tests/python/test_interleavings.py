@@ -12,15 +12,16 @@ APART = "random:size=64MiB,accesses=150K,threads=2"
 
 
 def test_orders_that_share_a_cpu_differ_and_are_the_same_again() -> None:
-    results = pagelab.run(SHARED, interleavings=3, threads=1)
+    recorded: dict[str, object] = {"kernel.scheduler": {"kind": "recorded"}}
+    results = pagelab.run(SHARED, interleavings=3, threads=1, set=recorded)
     (result,) = results.systems
     assert len(result.orders) == 3
-    assert result.orders[0] == result.stats == pagelab.run(SHARED).systems[0].stats
+    assert result.orders[0] == result.stats == pagelab.run(SHARED, set=recorded).systems[0].stats
     assert {order["accesses"] for order in result.orders} == {result.stats["accesses"]}
     assert len({json.dumps(order) for order in result.orders}) == 3
-    assert pagelab.run(SHARED, interleavings=3, threads=2).to_json() == results.to_json()
+    assert pagelab.run(SHARED, interleavings=3, threads=2, set=recorded).to_json() == results.to_json()
     assert pagelab.Results.from_json(results.to_json()).systems[0].orders == result.orders
-    more = pagelab.run(SHARED, interleavings=4, seed=1).systems[0]
+    more = pagelab.run(SHARED, interleavings=4, seed=1, set=recorded).systems[0]
     assert more.orders[:3] == result.orders
 
 
