@@ -86,7 +86,7 @@ impl Scheduler {
                 return Ok(false);
             }
             match queue.run_of(last) {
-                NextItem::At(at) if !queue.overtaken.iter().any(|suspended| suspended.thread == last) => {
+                NextItem::At(at) if !queue.is_overtaken(last) => {
                     queue.at = at;
                     return Ok(true);
                 }
@@ -154,7 +154,7 @@ impl Cpu {
                 }
                 return;
             };
-            if !queue.overtaken.iter().any(|suspended| suspended.thread == *thread) {
+            if !queue.is_overtaken(*thread) {
                 able.push(AbleThread { key: key(*thread), slot, next: Some((at, Some(*thread))) });
             }
         }

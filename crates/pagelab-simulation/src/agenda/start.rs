@@ -142,9 +142,10 @@ impl Simulation {
         let limit = replayed(config, max_accesses);
         let mut begin = |inputs: &mut Vec<Input>, source: Box<dyn Source>, role, on: &[usize], home| {
             let on = places.places(on);
-            let shared = source.info().threads as usize > on.len();
-            on.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len(), shared));
-            inputs.push(Input::new(source, models_dependencies, role, home, on, limit, window));
+            let input = Input::new(source, models_dependencies, role, home, on, limit, window);
+            let shared = input.threads_share();
+            input.cpus.iter().for_each(|&cpu| cpus[cpu].add_lane(inputs.len(), shared));
+            inputs.push(input);
         };
         for (number, placed) in sources.into_iter().enumerate() {
             let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), placed.memory_limit)? };

@@ -268,12 +268,12 @@ impl CpuQueue {
 
     /// Removes the current part of the current item, and the item with its last part.
     pub fn pop_part(&mut self) {
-        match self.queue.get_mut(self.at) {
-            Some(Item::Run { batch, at, end, more, .. }) if !more.is_empty() => {
-                let part = more.pop_front().expect("there is one");
-                (*batch, *at, *end) = (part.batch, part.at, part.end);
-            }
-            _ => drop(self.queue.remove(self.at)),
+        if let Some(Item::Run { batch, at, end, more, .. }) = self.queue.get_mut(self.at)
+            && let Some(part) = more.pop_front()
+        {
+            (*batch, *at, *end) = (part.batch, part.at, part.end);
+        } else {
+            self.queue.remove(self.at);
         }
     }
 
@@ -297,12 +297,16 @@ impl CpuQueue {
         NextItem::Unknown
     }
 
+    /// Whether a thread is suspended within an access while others continue.
+    pub fn is_overtaken(&self, thread: ThreadIx) -> bool {
+        self.overtaken.iter().any(|suspended| suspended.thread == thread)
+    }
+
     /// What the queue could continue with if the thread `waiting` cannot. A thread continues as long as the next item
     /// is its own; after that, the first item in recorded order is next. No thread overtakes an event, since what
     /// follows may depend on it. `is_all` says that the input cannot be read further to find more of the thread.
     pub fn next(&self, waiting: Option<ThreadIx>, is_all: bool) -> NextItem {
-        let is_overtaken = |thread| self.overtaken.iter().any(|suspended| suspended.thread == thread);
-        if self.last != waiting && self.last.is_some_and(|last| !is_overtaken(last)) {
+        if self.last != waiting && self.last.is_some_and(|last| !self.is_overtaken(last)) {
             match self.queue.get(self.at) {
                 Some(Item::Run { thread, .. }) if self.last == Some(*thread) => return NextItem::At(self.at),
                 None if !is_all => return NextItem::Unknown,
