@@ -317,15 +317,16 @@ fn free_frames(simulation: &Simulation) -> Vec<u64> {
 }
 
 /// Why a program that does not fit is rejected.
-pub const TOO_LARGE: &str = "its cgroup cannot hold the shared memory that it touches, which never leaves";
+pub const TOO_LARGE: &str = "its cgroup cannot hold the shared memory that it touches, which never leaves, or its \
+                             deliberately small hashed page table has too few slots";
 
-/// Whether a program fits into its cgroup's limit, if it has one.
+/// Whether a program fits into its cgroup's limit, if it has one, and into the slots of its page table.
 pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
     config.kernel.cgroup_limit_bytes.is_none() || {
         let placed = PlacedSource { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
         let mut simulation = Simulation::new(config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"));
-        let ended = simulation.run(&mut |_| true);
-        !matches!(ended, Err(EngineError::OutOfMemory { what }) if what.contains("cgroup"))
+        let too_large = |what: &str| what.contains("cgroup") || what.contains("has no slot for");
+        !matches!(simulation.run(&mut |_| true), Err(EngineError::OutOfMemory { what }) if too_large(&what))
     }
 }
 

@@ -25,11 +25,18 @@ fn shared(scheduler: &str, set: &[&str]) -> Config {
 
 /// Threads of one process that alternate after each store in the recording.
 fn alternating(threads: u32, stores: u64) -> ScriptWriter {
+    alternating_after(1, threads, stores)
+}
+
+/// Threads of one process that alternate after a number of stores in the recording.
+fn alternating_after(at_once: u64, threads: u32, stores: u64) -> ScriptWriter {
     let mut script = ScriptWriter::new();
     let ids: Vec<u32> = (0..threads).map(|n| if n == 0 { 0 } else { script.thread(0) }).collect();
     script.mmap(0, MEMORY, u64::from(threads) * 4096);
-    for n in 0..stores {
-        ids.iter().for_each(|&id| script.store(id, MEMORY + u64::from(id) * 4096 + n % 2 * 64));
+    for first in (0..stores).step_by(at_once as usize) {
+        for &id in &ids {
+            (first..first + at_once).for_each(|n| script.store(id, MEMORY + u64::from(id) * 4096 + n % 2 * 64));
+        }
     }
     script
 }
@@ -63,6 +70,26 @@ fn threads_of_a_source_switch_once_per_slice() {
     }
     let recorded = replay(&shared(r#"kernel.scheduler={"kind":"recorded"}"#, &[]), alternating(2, 1000));
     assert_eq!((recorded.values["context_switches"], recorded.values["preemptions"]), (1999, 0));
+}
+
+/// Whether a slice ends between two accesses or within one, the length of a source's batches does not matter; nor when
+/// two sources share the CPU in the recorded order.
+#[test]
+fn a_slice_that_ends_with_an_access_ends_the_turn() {
+    for scheduler in [EEVDF, CFS, r#"kernel.scheduler={"kind":"recorded"}"#] {
+        for slice in 40..80 {
+            let slice = format!("kernel.quantum_cycles={slice}");
+            let config = shared(scheduler, &[&slice]);
+            replay(&config, alternating_after(50, 2, 200));
+            let both = |sources: [ScriptWriter; 2]| {
+                let [one, two] = sources.map(ScriptWriter::finish);
+                run_all(&config, vec![(one, &[0]), (two, &[0])]).1.values
+            };
+            let whole = || alternating(1, 50);
+            let pieces = || whole().in_pieces();
+            assert_eq!(both([whole(), whole()]), both([pieces(), pieces()]), "{slice}");
+        }
+    }
 }
 
 /// The thread of a source gets as much as each of the three of a co-runner.

@@ -90,8 +90,8 @@ impl Scheduler {
                     queue.at = at;
                     return Ok(true);
                 }
-                NextItem::Unknown if queue.overtaken.is_empty() => {}
-                NextItem::At(_) | NextItem::Event | NextItem::Suspended(_) | NextItem::Unknown => return Ok(false),
+                NextItem::Unknown => {}
+                NextItem::At(_) | NextItem::Event | NextItem::Suspended(_) => return Ok(false),
             }
             let input = queue.input;
             match self.dispatch_batch(programs, input)? {

@@ -503,10 +503,15 @@ impl Cpu {
         self.run_queue.is_some() && (self.lanes.len() > 1 || self.lanes.iter().any(|lane| lane.shared))
     }
 
-    /// The time at which the scheduler takes the CPU from its thread, or looks whether it does.
+    /// The last time at which its thread may begin an access: at the end of the slice, the scheduler takes the CPU from
+    /// it, or looks whether it does.
     #[inline]
     pub fn turn_end(&self) -> Cycles {
-        if self.lanes.len() > 1 || self.takes_turns() { self.slice_end } else { Cycles::MAX }
+        if self.lanes.len() > 1 || self.takes_turns() {
+            Cycles(self.slice_end.0.saturating_sub(1))
+        } else {
+            Cycles::MAX
+        }
     }
 
     /// Charges the cycles since the last call to the thread that its run queue has chosen.

@@ -26,11 +26,19 @@ const SCHEDULERS: [&str; 3] = [
     r#"kernel.scheduler={"kind":"cfs","tick_cycles":500,"latency_cycles":6000,"wakeup_granularity_cycles":1000}"#,
 ];
 
+/// Each program has one of the schedulers, with slices of a few accesses.
+fn scheduler_of(program: &Program) -> &'static str {
+    SCHEDULERS[format!("{program:?}").len() % SCHEDULERS.len()]
+}
+
+/// The settings of a program's runs on a system.
+fn settings<'a>(program: &Program, set: &[&'a str]) -> Vec<&'a str> {
+    let small = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=3000"];
+    [&small[..], &[scheduler_of(program)], set].concat()
+}
+
 fn check(program: &Program, (system, set): System, cpus: &[usize]) {
-    // Each program has one of the schedulers, with slices of a few accesses.
-    let scheduler = SCHEDULERS[format!("{program:?}").len() % SCHEDULERS.len()];
-    let more = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=3000", scheduler];
-    let all = [&more, set].concat();
+    let all = settings(program, set);
     let with = |more: &[&str]| config(system, &[&all[..], more].concat());
     let stats = check_once(program, &with(&[]), cpus);
     // Repeated, without look-ahead and with the general code for all accesses.
@@ -44,7 +52,8 @@ fn check(program: &Program, (system, set): System, cpus: &[usize]) {
     // With a window of one access, no thread can overtake one that waits for a device, or for its turn.
     let (simulation, narrow) =
         run(&with(&["engine.input_window_accesses=1"]), program.source(Cuts::Everywhere), &cpus[..1]);
-    let recorded = scheduler == SCHEDULERS[0] || simulation.programs.inputs.iter().all(|input| !input.threads_share());
+    let recorded =
+        scheduler_of(program) == SCHEDULERS[0] || simulation.programs.inputs.iter().all(|input| !input.threads_share());
     if recorded && simulation.kernels.os.layers.iter().all(|layer| layer.memory.reclaim.is_none()) {
         assert_eq!(never.values, narrow.values, "a window of one access");
     }
@@ -84,8 +93,7 @@ fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| {
         let (name, set) = system;
-        let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
-        let config = config(name, &all);
+        let config = config(name, &settings(&program, set));
         if !fits(&program, &config, cpus) || !fits(&program, &config, &cpus[..1]) {
             return Err(TestCaseError::reject(TOO_LARGE));
         }
@@ -101,9 +109,7 @@ const TOO_MANY: &str = "memory has no room for five of it at once";
 /// Runs a program in parallel with itself: as a restarting co-runner, and as three arrivals. Errors: together they need
 /// more memory than a deliberately small system has.
 fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Result<(), TestCaseError> {
-    let scheduler = SCHEDULERS[format!("{program:?}").len() % SCHEDULERS.len()];
-    let more = ["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0", "kernel.quantum_cycles=3000", scheduler];
-    let config = config(system, &[&more, set].concat());
+    let config = config(system, &settings(program, set));
     let open = || -> Open {
         let program = program.clone();
         std::sync::Arc::new(move || Ok(program.source(Cuts::AsWritten)))
