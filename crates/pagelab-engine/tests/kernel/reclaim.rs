@@ -45,6 +45,26 @@ fn exact_lru(spec: &str, pages: usize) -> u64 {
     faults
 }
 
+/// Regions of 2 MiB need a page table each, and these come out of memory that pages of the program hold. A region gets
+/// one to three pages, so any allocation may be the one that finds no memory.
+#[test]
+fn page_tables_wait_for_reclaim_too() {
+    let mut script = ScriptWriter::new();
+    let (regions, pages) = (198, 198 * 2);
+    script.mmap(0, BASE, regions << 21);
+    for region in 0..regions {
+        (0..=region % 3).for_each(|page| script.store(0, BASE + (region << 21) + page * 4096));
+    }
+    let config = config("radix", &[SWAP, "system.layers.native.memory_bytes=2MiB", "kernel.threads.kswapd=off"]);
+    let (simulation, stats) = run(&config, script.finish(), &[0]);
+    assert_eq!(stats.values["fault.minor.count"], pages);
+    // Memory has 512 frames, and the tables stay.
+    let out = stats.values["swap.out.pages"];
+    assert!((pages + regions - 512..pages).contains(&out), "{out} of {pages} pages were swapped out");
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &simulation.programs.inputs[0].spaces().collect::<Vec<_>>());
+}
+
 #[test]
 fn a_program_of_twice_the_memory_runs_to_its_end() {
     for (spec, least, most) in [

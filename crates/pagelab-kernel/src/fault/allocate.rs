@@ -25,7 +25,7 @@ impl Fault {
         if let Some(state) = self.make_room(os, effects) {
             return Ok(state);
         }
-        let (order, tries) = (self.target.order, self.progress.fruitless < MAX_FRUITLESS);
+        let (order, tries) = (self.target.order, self.tries_reclaim());
         let layer = self.layer(os);
         // A fault may dip into the reserves when memory is short, but may not exceed its cgroup's limit.
         let limited = matches!(layer.memory.pressure(order, context.group), Some(Pressure::Limit(_)));
@@ -104,7 +104,7 @@ impl Fault {
     /// What must happen before memory is allocated, if it is short; `None` if nothing must.
     pub(super) fn make_room(&mut self, os: &mut Os, effects: &mut Effects) -> Option<FaultState> {
         let context = self.context(os);
-        let tries = self.progress.fruitless < MAX_FRUITLESS;
+        let tries = self.tries_reclaim();
         if self.layer(os).memory.pressure(self.target.order, context.group).is_some() {
             // Pages that are not accounted for cannot be reclaimed.
             self.progress.accounted += os.account_for_all(self.request.space.layer);
@@ -124,9 +124,25 @@ impl Fault {
         (tries && layer.memory.can_reclaim(pressure)).then_some(FaultState::Reclaim { pressure })
     }
 
+    /// Whether another scan is worth while.
+    pub(super) fn tries_reclaim(&self) -> bool {
+        self.progress.fruitless < MAX_FRUITLESS
+    }
+
     /// Pages of a scan have been written back.
-    pub(super) fn written_back(&self, os: &mut Os, scan: &ReclaimScan, task: TaskId) -> FaultState {
+    pub(super) fn written_back(&mut self, os: &mut Os, scan: &ReclaimScan, task: TaskId) -> FaultState {
         os.written_back(self.request.space.layer, scan, task);
+        self.after_reclaim(os, task)
+    }
+
+    /// A scan is over: allocates the page, or walks again if the scan was for a page table.
+    fn after_reclaim(&mut self, os: &mut Os, task: TaskId) -> FaultState {
+        let layer = self.layer(os);
+        let contents = &layer.memory.contents;
+        let table = &layer.spaces[self.request.space.index].table;
+        if table.missing_tables(contents, self.target.page, self.target.size) > 0 {
+            return self.look_again(os, task);
+        }
         self.begin_allocation(os)
     }
 
@@ -146,11 +162,11 @@ impl Fault {
                 return Err(BlockKey::Writeback { layer, lba });
             }
             self.progress.fruitless += 1;
-            return Ok(self.begin_allocation(os));
+            return Ok(self.after_reclaim(os, task));
         }
         self.progress.fruitless = 0;
         if scan.io.is_empty() {
-            return Ok(self.begin_allocation(os));
+            return Ok(self.after_reclaim(os, task));
         }
         Ok(FaultState::WriteBack { scan: Box::new(scan) })
     }

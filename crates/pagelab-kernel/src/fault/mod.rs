@@ -51,6 +51,7 @@ use crate::effects::Effects;
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
+use crate::reclaim::Pressure;
 use latencies::Service;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -417,8 +418,17 @@ impl Fault {
     /// Goes to the next missing table, or on to the page itself.
     fn next_table(&mut self, os: &mut Os) -> Result<FaultState, EngineError> {
         let context = self.context(os);
-        let block = self.layer(os).take_table(context, self.request.space.index, self.target.page, self.target.size)?;
-        Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block }))
+        let tries = self.tries_reclaim();
+        let layer = self.layer(os);
+        let taken = layer.take_table(context, self.request.space.index, self.target.page, self.target.size);
+        match taken {
+            Ok(block) => Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block })),
+            // A page table is allocated like a page (`GFP_PGTABLE_USER`), and may wait for reclaim.
+            Err(_) if tries && layer.memory.can_reclaim(Pressure::Memory) => {
+                Ok(FaultState::Reclaim { pressure: Pressure::Memory })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn after_tables(&mut self, os: &mut Os) -> FaultState {
