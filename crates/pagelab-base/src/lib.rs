@@ -14,6 +14,7 @@ pub mod host;
 pub mod ids;
 pub mod io;
 pub mod latencies;
+pub mod lock_kind;
 pub mod lru_sets;
 pub mod mapping;
 pub mod measure;

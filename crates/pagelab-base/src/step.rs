@@ -5,6 +5,7 @@ use super::code_cost::CodeCost;
 use super::cycles::Cycles;
 use super::ids::SpaceId;
 use super::io::{Lba, Requests};
+use super::lock_kind::LockKind;
 use crate::ids::{CpuId, LayerId};
 
 /// What a reference does.
@@ -61,6 +62,8 @@ pub struct Ref {
     /// Its address comes from no reference before it, so cores that overlap kernel code make it at once. Otherwise, and
     /// unless it has the number of the reference before it, its address comes from that.
     pub independent: bool,
+    /// The lock whose line it refers to, if any; statistics show waits for the line by that.
+    pub lock: Option<LockKind>,
 }
 
 /// A planned step and its cost. It is reused from step to step, so planning allocates nothing.
@@ -106,19 +109,32 @@ impl Step {
     /// Adds a kernel reference whose address comes from the one before.
     pub fn kernel(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
-        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: false });
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: false, lock: None });
     }
 
     /// Adds a kernel reference whose address is known without those before it.
     pub fn kernel_independent(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
-        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: true });
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: true, lock: None });
+    }
+
+    /// Says that the last reference is to the line of a lock.
+    pub fn note_lock(&mut self, lock: LockKind) {
+        if let Some(last) = self.refs.last_mut() {
+            last.lock = Some(lock);
+        }
+    }
+
+    /// Adds a locked operation on a lock's line, whose address is known without the references before it.
+    pub fn take_lock(&mut self, lock: LockKind, line: PhysAddr) {
+        self.kernel_independent(RefKind::Locked, line);
+        self.note_lock(lock);
     }
 
     /// Adds a kernel reference that overlaps the previous one.
     pub fn kernel_overlapped(&mut self, kind: RefKind, addr: PhysAddr) {
         let step = self.refs.last().map_or(0, |r| r.step);
-        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: false });
+        self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: false, lock: None });
     }
 }
 
@@ -175,6 +191,19 @@ pub enum BlockKey {
 }
 
 impl BlockKey {
+    /// The layer and the kind of the lock; `None` for a device.
+    pub fn lock(self) -> Option<(LayerId, LockKind)> {
+        match self {
+            Self::Page { space, .. } => Some((space.layer, LockKind::Page)),
+            Self::Mappings { space } => Some((space.layer, LockKind::MmapWrite)),
+            Self::Placement { space, .. } => Some((space.layer, LockKind::Placement)),
+            Self::PageTable { layer, .. } => Some((layer, LockKind::PageTable)),
+            Self::Engine { layer, .. } => Some((layer, LockKind::Engine)),
+            Self::Writeback { layer, .. } => Some((layer, LockKind::Writeback)),
+            Self::Answer { .. } => None,
+        }
+    }
+
     /// Whether the activity waits for a device rather than another task.
     pub fn waits_for_device(self) -> bool {
         matches!(self, Self::Answer { .. })

@@ -318,6 +318,25 @@ pub fn assert_conserved(stats: &Statistics) {
     for walk in ["walk", "walk.kernel", "walk.aborted"] {
         assert_eq!(sum(&format!("{walk}.refs."), ""), stats.values[&format!("{walk}.refs")], "{walk}");
     }
+    assert_waits_conserved(stats);
+}
+
+/// Waits by kind of lock sum to all waits, as far as they are counted.
+fn assert_waits_conserved(stats: &Statistics) {
+    let locks = |what: &str| {
+        let is_lock = |name: &&String| name.starts_with("layer.") && name.contains(".lock.") && name.ends_with(what);
+        stats.values.keys().filter(is_lock).map(|name| stats.values[name]).collect::<Vec<_>>()
+    };
+    let (waited, queued) = (locks(".wait_cycles"), locks(".queue_cycles"));
+    if !waited.is_empty() {
+        assert_eq!(waited.iter().sum::<u64>(), stats.values["cycles.lock_wait"]);
+    }
+    if !queued.is_empty() {
+        let part = |name: &str| stats.values[&format!("coherence.queue_cycles.{name}")];
+        assert_eq!(queued.iter().sum::<u64>(), part("lock"));
+        let parts: u64 = ["program", "walk", "lock", "kernel"].map(part).iter().sum();
+        assert_eq!(parts, stats.values["coherence.queue_cycles"]);
+    }
 }
 
 /// Each CPU's classes sum to its clock, and all clocks end at the same time.

@@ -3,6 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, config, first_task, mmap, run};
 use pagelab_engine::base::addr::{PhysAddr, VirtAddr};
 use pagelab_engine::base::ids::CpuId;
+use pagelab_engine::base::lock_kind::LockKind;
 use pagelab_engine::base::page_fault::{Intent, PageFault};
 use pagelab_engine::base::step::{Next, Ref, RefKind, RefSpace, Step};
 use pagelab_engine::kernel::effects::Effects;
@@ -60,6 +61,7 @@ fn a_walk_reads_where_the_root_is_and_each_entry_after_the_one_before() {
                 kind: RefKind::Read,
                 step: step as u8,
                 independent: step == 0,
+                lock: (step == 0).then_some(LockKind::MmapRead),
             };
             assert_eq!(made, way.iter().enumerate().map(reads).collect::<Vec<_>>(), "{system}, {lock}");
             assert_eq!(before_pte, levels);

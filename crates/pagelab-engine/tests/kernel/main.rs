@@ -14,6 +14,7 @@ mod host_memory;
 mod interleavings;
 mod late_segments;
 mod load;
+mod lock_waits;
 mod memory_files;
 mod migration;
 mod page_faults;

@@ -105,6 +105,8 @@ fn the_fast_path_keeps_the_order_of_contended_lines() {
         });
         assert_eq!(fast.values, general.values, "{core}");
         assert!(fast.values["coherence.queued"] > 1000, "{core}: {}", fast.values["coherence.queued"]);
+        let [all, program] = ["", ".program"].map(|by| fast.values[&format!("coherence.queue_cycles{by}")]);
+        assert!(program <= all && program * 10 > all * 9, "{core}: {program} of {all}");
     }
 }
 

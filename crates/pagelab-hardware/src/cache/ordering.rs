@@ -2,7 +2,7 @@
 
 use super::config::FarCores;
 use super::transfers::{Transfers, bit};
-use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
+use super::{CoreCacheStats, Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CoreId;
@@ -106,9 +106,22 @@ impl Hierarchy {
         }
     }
 
+    /// Requests of kernel code on a core that waited for transfers of their lines so far, and the cycles.
+    pub fn kernel_queue(&self, core: CoreId) -> (u64, u64) {
+        let CoreCacheStats { queued, queue_cycles, .. } = &self.private[core].stats;
+        (queued[Requester::Kernel as usize], queue_cycles[Requester::Kernel as usize])
+    }
+
     /// How long a request that takes `latency` waits for transfers of its line before it.
     #[cold]
-    pub(super) fn wait_in_queue(&mut self, core: CoreId, line: LineAddr, latency: u32, moves: bool) -> u32 {
+    pub(super) fn wait_in_queue(
+        &mut self,
+        core: CoreId,
+        line: LineAddr,
+        requester: Requester,
+        latency: u32,
+        moves: bool,
+    ) -> u32 {
         let Some(transfers) = &mut self.transfers else { return 0 };
         let (wait, contended) = transfers.queue(core, line, latency.into(), moves);
         if contended {
@@ -118,8 +131,8 @@ impl Hierarchy {
             self.contended = transfers.drop_old();
         }
         let stats = &mut self.private[core].stats;
-        stats.queued += u64::from(wait > Cycles::ZERO);
-        stats.queue_cycles += wait.0;
+        stats.queued[requester as usize] += u64::from(wait > Cycles::ZERO);
+        stats.queue_cycles[requester as usize] += wait.0;
         u32::try_from(wait.0).unwrap_or(u32::MAX)
     }
 }
@@ -156,9 +169,33 @@ mod tests {
         assert_eq!(store(&mut caches, 3, 1110), 10 + TRANSFER);
         assert_eq!(store(&mut caches, 0, 1180), TRANSFER);
         let total = caches.stats().total();
-        assert_eq!((total.queued, total.queue_cycles), (2, 60));
+        assert_eq!((total.queued, total.queue_cycles), ([2, 0, 0], [60, 0, 0]));
         // A request of an earlier time, by a CPU whose clock is behind, does not wait.
         assert_eq!(store(&mut caches, 1, 1150), TRANSFER);
+    }
+
+    #[test]
+    fn takers_of_a_lock_wait_for_its_line_as_a_closed_queue() {
+        // n cores that work z cycles and then need the line for s wait n s - (z + s) each time, or not at all.
+        let s = u64::from(TRANSFER);
+        for (cores, think) in [(2, 30), (4, 100), (4, 1000), (8, 100), (8, 400)] {
+            let mut caches = caches(cores, &[]);
+            let mut ready: Vec<u64> = (0..cores as u64).collect();
+            let rounds = 200 * cores;
+            for _ in 0..rounds {
+                let core = (0..cores).min_by_key(|&core| ready[core]).expect("there are cores");
+                caches.set_request_time(Cycles(ready[core]));
+                let spent = caches.access_locked(CoreId(core), LINE, Requester::Kernel).cycles;
+                ready[core] += u64::from(spent) + think;
+            }
+            let cycle = think + s + u64::from(caches.locked_extra);
+            let expected = (cores as u64 * s).saturating_sub(cycle) * rounds as u64;
+            let (_, waited) = (0..cores)
+                .map(|core| caches.kernel_queue(CoreId(core)))
+                .fold((0, 0), |sum, queue| (sum.0 + queue.0, sum.1 + queue.1));
+            let apart = waited.abs_diff(expected);
+            assert!(apart <= 2 * cores as u64 * cores as u64 * s, "{cores} cores, {think}: {waited}, not {expected}");
+        }
     }
 
     #[test]

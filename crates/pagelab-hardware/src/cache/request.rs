@@ -119,7 +119,7 @@ impl Hierarchy {
                 cycles += self.perturbation.draw();
             }
             if moved || !matches!(served, HitLevel::L1 | HitLevel::L2) && self.may_be_contended(line) {
-                cycles = cycles.saturating_add(self.wait_in_queue(core, line, cycles, moved));
+                cycles = cycles.saturating_add(self.wait_in_queue(core, line, requester, cycles, moved));
             }
         }
         RequestOutcome { served, cycles }

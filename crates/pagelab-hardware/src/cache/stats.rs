@@ -30,10 +30,10 @@ pub struct CoreCacheStats {
     pub downgrade_writebacks: u64,
     /// Lines that this core lost because the inclusive L3 evicted them.
     pub back_invalidations: u64,
-    /// Requests that waited for a transfer of their line between cores.
-    pub queued: u64,
-    /// Cycles of these waits.
-    pub queue_cycles: u64,
+    /// Requests that waited for a transfer of their line between cores, by [`Requester`].
+    pub queued: [u64; 3],
+    /// Cycles of these waits, by [`Requester`].
+    pub queue_cycles: [u64; 3],
 }
 
 /// Statistics that belong to no single core.
@@ -82,8 +82,8 @@ impl CoreCacheStats {
         self.downgrades += other.downgrades;
         self.downgrade_writebacks += other.downgrade_writebacks;
         self.back_invalidations += other.back_invalidations;
-        self.queued += other.queued;
-        self.queue_cycles += other.queue_cycles;
+        self.queued.iter_mut().zip(other.queued).for_each(|(count, other)| *count += other);
+        self.queue_cycles.iter_mut().zip(other.queue_cycles).for_each(|(cycles, other)| *cycles += other);
     }
 }
 

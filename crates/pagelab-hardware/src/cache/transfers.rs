@@ -11,7 +11,7 @@
 //! Consistency and Cache Coherence", chapter 8, for a directory that serves one request per line at a time.
 //! Parameters: `machine.cache.cache_to_cache_latency_cycles`, `upgrade_latency_cycles`, `far_cores`; the clocks of CPUs
 //! may differ by `engine.sync_quantum_cycles`.
-//! Stats: `coherence.queued`, `coherence.queue_cycles`.
+//! Stats: `coherence.queued`, `coherence.queue_cycles`, and its parts by who waited.
 //! Deviations: bulk writes, prefetches and fetches of instructions take lines without a place in the queue. Walks that
 //! miss the first-level TLB make their requests at the time of the access, even if CPUs whose clocks are behind will
 //! ask for the line at an earlier time. Until a line is contended, no order is kept.

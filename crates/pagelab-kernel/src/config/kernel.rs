@@ -13,6 +13,7 @@ use super::{
 use crate::scheduler::SchedulerConfig;
 use crate::threads::config::ThreadsConfig;
 use pagelab_base::error::EngineError;
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::switch::Switch;
 use pagelab_hardware::device::DeviceConfig;
 
@@ -165,6 +166,16 @@ pub enum FaultLock {
     Mm,
     /// The lock of the VMA (`lock_vma_under_rcu`, Linux 6.4).
     Vma,
+}
+
+impl FaultLock {
+    /// Its kind in statistics.
+    pub fn kind(self) -> LockKind {
+        match self {
+            Self::Mm => LockKind::MmapRead,
+            Self::Vma => LockKind::Vma,
+        }
+    }
 }
 
 /// The order in which a fault clears or copies the small pages of a large page or a folio.

@@ -12,6 +12,7 @@ use crate::translation_cache::{CacheLayout, LOWEST, Lines, WalkStart};
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::error::EngineError;
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::WalkList;
 
@@ -122,6 +123,7 @@ impl Fault {
             // `mm->pgd`, in the line of the lock (Linux 4.9 and 4.19: `mmap_sem`), or in one that faults only read
             // (6.12: `mm_mt`).
             step.kernel_independent(RefKind::Read, layer.spaces[self.request.space.index].lock_line());
+            step.note_lock(LockKind::MmapRead);
         }
         step.before_pte = step.refs.len();
         let mut before = None;

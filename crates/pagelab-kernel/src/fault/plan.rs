@@ -16,6 +16,7 @@ use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtA
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::io::DeviceRequest;
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::WalkList;
 
@@ -50,7 +51,7 @@ pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
     };
     let lock_line = layer.fault_lock_line(lock, id.index, start);
     if lock == FaultLock::Mm {
-        step.kernel_independent(RefKind::Locked, lock_line);
+        step.take_lock(LockKind::MmapRead, lock_line);
     }
     for level in 0..depth {
         let covered = start.0 >> (12 + 4 * (depth - 1 - level)).min(47);
@@ -64,7 +65,7 @@ pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
         step.kernel(RefKind::Read, vma);
     }
     if lock == FaultLock::Vma {
-        step.kernel_independent(RefKind::Locked, lock_line);
+        step.take_lock(LockKind::Vma, lock_line);
     }
 }
 
@@ -106,6 +107,7 @@ impl Fault {
                 step.kernel(RefKind::Zero { bytes: FRAME_BYTES << block.order }, block.first.addr());
                 step.kernel(RefKind::Write, page_metadata(block.first));
                 step.kernel(RefKind::Locked, self.entry(os));
+                step.note_lock(LockKind::PageTable);
                 if space.table.missing_tables(&layer.memory.contents, self.target.page, self.target.size) > 1 {
                     step.before_pte = step.refs.len();
                 }
@@ -116,7 +118,7 @@ impl Fault {
             }
             FaultState::Allocation => step.kernel_independent(RefKind::Write, cpu(CpuLine::FreeLists)),
             FaultState::Refill { descriptors } => {
-                step.kernel_independent(RefKind::Locked, layer.data.zone_line());
+                step.take_lock(LockKind::Zone, layer.data.zone_line());
                 for &page in descriptors {
                     step.kernel(RefKind::Write, page_metadata(page));
                 }
@@ -138,7 +140,7 @@ impl Fault {
             FaultState::Lru => layer.plan_gather(self.request.cpu, space.group, os.costs.lru_batch, step),
             FaultState::Lock => {
                 let lock = space.lock_frame(self.entry(os));
-                step.kernel_independent(RefKind::Locked, page_metadata(lock));
+                step.take_lock(LockKind::PageTable, page_metadata(lock));
             }
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
@@ -164,7 +166,8 @@ impl Fault {
         let index = self.request.space.index;
         if self.held.mappings && layer.has_several_cpus() {
             let start = self.vma_start(&layer.spaces[index]);
-            step.kernel_independent(RefKind::Locked, layer.fault_lock_line(os.costs.fault_lock, index, start));
+            let lock = os.costs.fault_lock;
+            step.take_lock(lock.kind(), layer.fault_lock_line(lock, index, start));
         }
         let stack = layer.data.cpu_line(self.request.cpu, CpuLine::Stack);
         for line in 0..REGISTER_LINES {
@@ -306,6 +309,7 @@ impl Fault {
         layer.plan_count(self.request.cpu, space, os.costs.rss_batch, step);
         // Release of the lock.
         step.kernel_independent(RefKind::Write, page_metadata(space.lock_frame(entry)));
+        step.note_lock(LockKind::PageTable);
     }
 
     /// The lines that are written for a page that the walker has left to the kernel.

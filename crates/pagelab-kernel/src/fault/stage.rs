@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use pagelab_base::cycles::Cycles;
+use pagelab_base::lock_kind::LockQueues;
 use pagelab_hardware::cache::HitLevel;
 
 /// Stages of a fault, in order. A fault that maps an existing page skips some of them.
@@ -139,6 +140,8 @@ pub struct FaultCounters {
     /// Lines that kernel code referred to, by stage and by the place that served them ([`HitLevel`]), including zeroed
     /// ones.
     pub lines: [[u64; HitLevel::ALL.len()]; Stage::ALL.len()],
+    /// References to lines of locks that waited for the line, by kind of lock. All kernel code of the layer is counted.
+    pub lock_queues: LockQueues,
 }
 
 impl FaultCounters {

@@ -10,6 +10,7 @@ use crate::memory::page_metadata;
 use crate::reclaim::GroupId;
 use pagelab_base::addr::Pfn;
 use pagelab_base::ids::CpuId;
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{RefKind, Step};
 
 impl Layer {
@@ -19,10 +20,10 @@ impl Layer {
         step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Charge));
         let stock = &self.data.cpus[cpu];
         if stock.charged_to != group && stock.charged > 0 {
-            step.kernel_independent(RefKind::Locked, self.data.cgroup_line(stock.charged_to));
+            step.take_lock(LockKind::Memcg, self.data.cgroup_line(stock.charged_to));
         }
         if stock.charged_to != group || stock.charged < pages {
-            step.kernel_independent(RefKind::Locked, self.data.cgroup_line(group));
+            step.take_lock(LockKind::Memcg, self.data.cgroup_line(group));
         }
     }
 
@@ -45,7 +46,7 @@ impl Layer {
         step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
         let gathered = &self.data.cpus[cpu].lru;
         if gathered.len() >= batch as usize {
-            step.kernel_independent(RefKind::Locked, self.data.lru_line(group));
+            step.take_lock(LockKind::Lru, self.data.lru_line(group));
             for &page in gathered {
                 step.kernel_independent(RefKind::Write, page_metadata(page));
             }
@@ -60,7 +61,7 @@ impl Layer {
         }
         step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Resident));
         if self.data.cpus[cpu].counted >= batch {
-            step.kernel_independent(RefKind::Locked, space.counter_line());
+            step.take_lock(LockKind::Rss, space.counter_line());
         }
     }
 

@@ -53,7 +53,8 @@ impl Layer {
         let kind = RefKind::Fetch { bytes: lines * LINE_BYTES };
         // The first reference follows the code.
         let number = step.refs.first().map_or(0, |next| next.step.wrapping_sub(1));
-        step.refs.insert(0, Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false });
+        step.refs
+            .insert(0, Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false, lock: None });
         if step.before_pte > 0 {
             step.before_pte += 1;
         }

@@ -5,7 +5,7 @@
 //! Source: Linux include/linux/mm.h (`vma_start_read`, `vma_end_read`), kernel/locking/rwsem.c (`down_read_trylock`,
 //! `up_read`).
 //! Parameters: `kernel.fault_lock`.
-//! Stats: `coherence.queued`, `coherence.queue_cycles`.
+//! Stats: `layer.NAME.lock.mmap_read.*`, `layer.NAME.lock.vma.*`.
 //! Deviations: the locks of a kernel have 1,024 lines; spaces with more VMAs share them. With one CPU nothing can take
 //! the line away between the two writes, so the lock is in a line of the VMA and the release costs nothing.
 

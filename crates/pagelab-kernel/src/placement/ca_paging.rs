@@ -35,6 +35,7 @@ use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
 use pagelab_base::ids::SpaceIx;
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::measure::Measure;
 use pagelab_base::step::{RefKind, Step};
 
@@ -272,6 +273,7 @@ impl Policy for CaPaging {
             AllocTarget::Place { .. } => {
                 step.preset += page.allocation;
                 step.kernel(RefKind::Locked, page.zone);
+                step.note_lock(LockKind::Zone);
                 let mut looked = Vec::new();
                 let from = if self.offset(page).is_some() { page.page } else { page.mapping.start };
                 find_place(memory, from, page.mapping, &mut looked);

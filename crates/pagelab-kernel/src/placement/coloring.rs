@@ -26,6 +26,7 @@ use crate::reclaim::{Pressure, SCAN_PAGES};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::measure::Measure;
 use pagelab_base::step::{RefKind, Step};
 
@@ -149,6 +150,7 @@ impl Policy for Coloring {
             Search::Take => {
                 step.preset += CodeCost::new(self.config.instructions, self.config.cycles);
                 step.kernel(RefKind::Locked, page.zone);
+                step.note_lock(LockKind::Zone);
                 self.first_of_colour(page).iter().for_each(|&pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
             }
             Search::Block => {
@@ -157,6 +159,7 @@ impl Policy for Coloring {
             }
             Search::Cut { block, descriptors } => {
                 step.kernel(RefKind::Locked, page.zone);
+                step.note_lock(LockKind::Zone);
                 descriptors.iter().for_each(|&pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
                 let frames = (0..u64::from(self.config.colours)).map(|n| *block + n);
                 frames.for_each(|pfn| step.kernel(RefKind::Write, page_metadata(pfn)));

@@ -116,6 +116,8 @@ pub trait Policy: Sized {
     const ABOUT: &'static str;
     /// Whether faults ask it for frames.
     const CHOOSES: bool = true;
+    /// Whether faults take locks of its data ([`BlockKey::Placement`]).
+    const LOCKS: bool = false;
     /// Whether the kernel may also map folios.
     const BESIDE_FOLIOS: bool = false;
 
@@ -296,6 +298,13 @@ macro_rules! policies {
             pub fn chooses(&self) -> bool {
                 match self {
                     $(Self::$policy(_) => $module::$policy::CHOOSES,)*
+                }
+            }
+
+            /// See [`Policy::LOCKS`].
+            pub fn locks(&self) -> bool {
+                match self {
+                    $(Self::$policy(_) => $module::$policy::LOCKS,)*
                 }
             }
 

@@ -13,6 +13,7 @@ use crate::vma::{OrderAdvice, VaRange};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_base::ids::SpaceIx;
 use pagelab_base::io::{DeviceRequest, Lba, Requests};
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{RefKind, Step};
 use pagelab_tables::page_table::{Leaf, PteFlags, Removed, WalkList};
 
@@ -63,6 +64,7 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
     let id = reclaim.next_group(pressure).group;
     step.kernel(RefKind::Locked, layer.data.lru_line(id));
+    step.note_lock(LockKind::Lru);
     let mut list = WalkList::new();
     for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
         step.kernel(RefKind::Write, page_metadata(pfn));

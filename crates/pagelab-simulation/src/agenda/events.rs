@@ -27,7 +27,7 @@ impl Simulation {
     /// prevents it.
     pub fn may_carry_out(&mut self, cpu: CpuId, space: SpaceId, kind: &EventKind) -> bool {
         let in_the_way = self.kernels.event_block_key(space, kind);
-        in_the_way.into_iter().for_each(|key| self.scheduler.cpus[cpu].wait_for(key));
+        in_the_way.into_iter().for_each(|key| self.scheduler.wait_for(cpu, key));
         in_the_way.is_none()
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 mod instruction_cache;
 mod kernel;
+mod locks;
 mod memory;
 mod prefetch;
 mod sources;
@@ -52,6 +53,7 @@ impl Statistics {
         stats.prefetches(&hw.caches);
         stats.nodes_of_memory(&hw.caches);
         stats.faults(kernels);
+        stats.locks(kernels, scheduler, &hw.caches);
         stats.translation_caches(kernels);
         stats.layers(kernels);
         stats.sources(simulation);
@@ -410,10 +412,10 @@ impl Statistics {
         self.count("coherence.upgrades", total.upgrades, "Writes to lines that other cores held too");
         self.count(
             "coherence.queued",
-            total.queued,
+            total.queued.iter().sum(),
             "Requests that waited until a transfer of their line between other cores had ended",
         );
-        self.count("coherence.queue_cycles", total.queue_cycles, "Cycles of these waits");
+        self.count("coherence.queue_cycles", total.queue_cycles.iter().sum(), "Cycles of these waits");
         self.count(
             "coherence.invalidations",
             total.invalidations,

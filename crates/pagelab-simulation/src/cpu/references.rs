@@ -5,6 +5,7 @@ use crate::observe::profile::Miss;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId};
+use pagelab_base::lock_kind::LockQueues;
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::step::{Ref, RefKind, RefSpace};
 use pagelab_base::translation::Translation;
@@ -109,7 +110,8 @@ impl RefIssuer<'_> {
             let mut cycles = Cycles::ZERO;
             self.hw.caches.set_time(begun + total);
             self.hw.caches.set_request_time(begun + total);
-            if let Err(unmade) = self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles) {
+            let queues = &mut counters[entry.layer].lock_queues;
+            if let Err(unmade) = self.make_one(entry.layer, reference, &mut bytes_done, &mut cycles, queues) {
                 total += cycles;
                 match unmade {
                     Unmade::Faulted(Faulted(raised)) => {
@@ -210,7 +212,14 @@ impl RefIssuer<'_> {
 
     /// Makes one reference; continues a bulk reference at byte `done`.
     #[inline(always)]
-    fn make_one(&mut self, layer: LayerId, reference: &Ref, done: &mut u64, cycles: &mut Cycles) -> Result<(), Unmade> {
+    fn make_one(
+        &mut self,
+        layer: LayerId,
+        reference: &Ref,
+        done: &mut u64,
+        cycles: &mut Cycles,
+        queues: &mut LockQueues,
+    ) -> Result<(), Unmade> {
         if !self.hw.kernel_refs {
             let is_free = matches!(reference.kind, RefKind::Touch { .. } | RefKind::Fetch { .. });
             *cycles += if is_free { Cycles::ZERO } else { self.hw.l1_latency };
@@ -247,11 +256,18 @@ impl RefIssuer<'_> {
         if caches.must_defer(machine.line(), self.others) {
             return Err(Unmade::Deferred);
         }
+        let before = reference.lock.map(|lock| (lock, caches.kernel_queue(core)));
         let outcome = if locked {
             caches.access_locked(core, machine.line(), by)
         } else {
             caches.access(core, machine.line(), writes, by)
         };
+        if let Some((lock, (queued, waited))) = before {
+            let (queued_now, waited_now) = caches.kernel_queue(core);
+            let queue = &mut queues[lock as usize];
+            queue.queued += queued_now - queued;
+            queue.cycles += Cycles(waited_now - waited);
+        }
         *cycles += outcome.cycles.into();
         Ok(())
     }

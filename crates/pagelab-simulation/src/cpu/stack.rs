@@ -98,7 +98,7 @@ impl Simulation {
             self.scheduler.wake_released::<MANY>(cpu, &mut self.kernels.os);
             self.wake_kthreads(cpu, &mut effects);
             if let Some(key) = blocked {
-                self.scheduler.cpus[cpu].wait_for(key);
+                self.scheduler.wait_for(cpu, key);
                 return Ok(StackOutcome::Yields);
             }
             if MANY && self.scheduler.turn_is_over(cpu, limit) {
@@ -169,7 +169,7 @@ impl Simulation {
             let key = self.scheduler.agenda.enter_answer(done, *stalls);
             // Whatever runs next on this CPU must not pass the answer's time.
             self.scheduler.woke = true;
-            self.scheduler.cpus[cpu].wait_for(key);
+            self.scheduler.wait_for(cpu, key);
         } else {
             clock.wait_until(Class::Io, done);
         }

@@ -7,6 +7,7 @@ use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::task::LaneState;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId};
+use pagelab_base::lock_kind::WaitsByLock;
 use pagelab_hardware::core_model::{BranchCounts, Common, Siblings};
 
 /// The scheduler, see the module's text.
@@ -32,6 +33,8 @@ pub struct Scheduler {
     pub(crate) woke: bool,
     /// The smallest clock of the other CPUs that were ready when the turn began.
     pub(crate) others: Cycles,
+    /// Waits for locks that other tasks hold.
+    pub(crate) lock_waits: WaitsByLock,
 }
 
 impl Scheduler {
@@ -39,7 +42,18 @@ impl Scheduler {
     pub(crate) fn new(cpus: Vec<Cpu>, cores: usize, agenda: Agenda, quantum: Cycles, slice: Cycles) -> Self {
         let shared_by_threads = shared_by_threads(&cpus, cores);
         let many = cpus.len() > 1 || cpus.iter().any(|cpu| cpu.lanes.len() > 1);
-        Self { cpus, shared_by_threads, agenda, quantum, slice, many, paused: None, woke: false, others: Cycles::MAX }
+        Self {
+            cpus,
+            shared_by_threads,
+            agenda,
+            quantum,
+            slice,
+            many,
+            paused: None,
+            woke: false,
+            others: Cycles::MAX,
+            lock_waits: WaitsByLock::new(),
+        }
     }
 
     /// Whether any core model uses dependencies and branches.

@@ -3,10 +3,11 @@
 //! A CPU whose task waits for a lock spins while the lock's holder runs on another CPU. When the holder itself waits,
 //! those that spin for it switch to other tasks. `agenda/tasks.rs` says what is modelled, with its source.
 
-use crate::machine::cpu::CpuState;
+use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::scheduler::Scheduler;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
+use pagelab_base::lock_kind::WaitsByLock;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::locks::{Locks, TaskId};
@@ -17,7 +18,24 @@ fn class_of(key: BlockKey) -> Class {
     if key.waits_for_device() { Class::Io } else { Class::LockWait }
 }
 
+/// Lets a CPU that has waited for a key, with nothing else to run, go on at `time`. CPUs of kernel threads alone are
+/// not counted, as in all cycles.
+fn end_wait(cpu: &mut Cpu, waits: &mut WaitsByLock, key: BlockKey, time: Cycles) {
+    if let (Some(lock), false) = (key.lock(), cpu.is_kernel_only) {
+        waits.entry(lock).or_default().cycles += time.saturating_sub(cpu.clock.now());
+    }
+    cpu.clock.wait_until(class_of(key), time);
+}
+
 impl Scheduler {
+    /// Makes the current task of a CPU wait for a key.
+    pub(crate) fn wait_for(&mut self, cpu: CpuId, key: BlockKey) {
+        if let (Some(lock), false) = (key.lock(), self.cpus[cpu].is_kernel_only) {
+            self.lock_waits.entry(lock).or_default().contended += 1;
+        }
+        self.cpus[cpu].wait_for(key);
+    }
+
     /// Whether a CPU spins for a key instead of switching: the lock's holder runs on another CPU, and no suspended task
     /// of this CPU, which might hold a lock, can continue.
     pub(crate) fn spins(&self, cpu: CpuId, key: BlockKey, locks: &Locks) -> bool {
@@ -62,9 +80,13 @@ impl Scheduler {
             CpuState::Spins(key) if self.spins(cpu, key, locks) => return false,
             CpuState::Spins(key) | CpuState::Blocked(key) => Some(key),
         };
-        let cpu = &mut self.cpus[cpu];
+        let Self { cpus, lock_waits, .. } = self;
+        let cpu = &mut cpus[cpu];
         cpu.state = CpuState::Ready;
-        cpu.clock.wait_until(waits_for.map_or(class, class_of), time);
+        match waits_for {
+            Some(key) => end_wait(cpu, lock_waits, key, time),
+            None => cpu.clock.wait_until(class, time),
+        }
         self.woke = true;
         waits_for.is_none()
     }
@@ -77,7 +99,7 @@ impl Scheduler {
                 waiter.task.waits_for = None;
                 if let CpuState::Spins(key) | CpuState::Blocked(key) = waiter.state {
                     waiter.state = CpuState::Ready;
-                    waiter.clock.wait_until(class_of(key), time);
+                    end_wait(waiter, &mut self.lock_waits, key, time);
                     self.woke = true;
                 }
             }

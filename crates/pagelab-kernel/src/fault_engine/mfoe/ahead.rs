@@ -30,6 +30,7 @@ use pagelab_base::addr::{PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{Leaf, Mapping, PteFlags, WalkList};
 
@@ -134,6 +135,7 @@ impl AheadCall {
             }
             AheadState::Lock => {
                 step.kernel(RefKind::Locked, page_metadata(space.lock_frame(self.entry(os))));
+                step.note_lock(LockKind::PageTable);
                 step.kernel(RefKind::Read, self.entry(os));
             }
             AheadState::Take => engine.plan_take((self.cpu, self.size), &layer.memory.contents, step),
@@ -147,6 +149,7 @@ impl AheadCall {
                 let start = space.vmas.find(self.va).map_or(self.va, |vma| vma.start);
                 let line = layer.fault_lock_line(os.costs.fault_lock, self.space.index, start);
                 step.kernel(RefKind::Locked, line);
+                step.note_lock(os.costs.fault_lock.kind());
             }
         }
     }

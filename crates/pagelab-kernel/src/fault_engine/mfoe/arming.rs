@@ -27,6 +27,7 @@ use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{LayerId, SpaceId};
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{Next, RefKind, Step};
 use pagelab_tables::page_table::{TableBlock, WalkList};
 
@@ -259,6 +260,7 @@ impl EngineThread for Arming {
             ArmingState::Find => {
                 let space = &layer.spaces[self.space().index];
                 step.kernel(RefKind::Locked, space.lock_line());
+                step.note_lock(LockKind::MmapRead);
                 step.kernel(RefKind::Read, space.object_line(self.at.0));
             }
             ArmingState::Descend => {

@@ -23,6 +23,7 @@ use pagelab_base::addr::PageSize;
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +81,12 @@ impl EngineCall {
             CallState::Flag => {
                 step.preset += CodeCost::from_cycles(engine.parameters.call_cycles);
                 step.kernel(RefKind::Locked, layer.spaces[self.space.index].lock_line());
+                step.note_lock(LockKind::MmapRead);
             }
-            CallState::Lock => step.kernel(RefKind::Locked, tables.header(cpu)),
+            CallState::Lock => {
+                step.kernel(RefKind::Locked, tables.header(cpu));
+                step.note_lock(LockKind::Engine);
+            }
             CallState::Free => {
                 step.kernel(RefKind::Write, tables.tail(cpu, &layer.memory.contents));
                 step.kernel(RefKind::Write, tables.header(cpu));

@@ -192,7 +192,7 @@ impl PageWork for Offload {
         step.cycles += Cycles::from(engine.parameters.step_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
-            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false });
+            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false, lock: None });
         };
         let header = tables.header(self.cpu);
         match self.state {

@@ -32,6 +32,7 @@ use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -283,7 +284,10 @@ impl EngineThread for Refill {
         };
         match &self.state {
             RefillState::Lock if mfoe(layer).is_idle() => {}
-            RefillState::Lock => step.kernel(RefKind::Locked, tables.header(self.table)),
+            RefillState::Lock => {
+                step.kernel(RefKind::Locked, tables.header(self.table));
+                step.note_lock(LockKind::Engine);
+            }
             RefillState::Look => step.kernel(RefKind::Read, self.place(layer)),
             &RefillState::Account { owner, page, .. } => {
                 if layer.takes_in_faults() {
@@ -310,6 +314,7 @@ impl EngineThread for Refill {
             }
             RefillState::Batch { descriptors, .. } => {
                 step.kernel(RefKind::Locked, layer.data.zone_line());
+                step.note_lock(LockKind::Zone);
                 descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
             }
             &RefillState::Zero { frame } => {

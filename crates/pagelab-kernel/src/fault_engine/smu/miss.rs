@@ -317,7 +317,7 @@ impl PageWork for Offload {
         let doorbell = Cycles::from(engine.parameters.doorbell_cycles);
         let mut physical = |kind, addr| {
             let number = step.refs.len() as u8;
-            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false });
+            step.refs.push(Ref { addr, space: RefSpace::Physical, kind, step: number, independent: false, lock: None });
         };
         match self.state {
             MissState::Lookup => {

@@ -43,6 +43,7 @@ use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, Pfn, VirtAddr};
 use pagelab_base::code_cost::{CodeCost, CodeCycles};
 use pagelab_base::error::LayerConfigError;
 use pagelab_base::ids::{CpuId, SpaceId, SpaceIx};
+use pagelab_base::lock_kind::LockKind;
 use pagelab_base::measure::Measure;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::step::{BlockKey, RefKind, Step};
@@ -320,6 +321,7 @@ impl Ptemagnet {
         if let Some(leaf) = self.way(&memory.contents, space, group).leaf() {
             // With the lock, or by an atomic exchange.
             step.kernel(if self.config.as_traced.is_some() { RefKind::Locked } else { RefKind::Write }, leaf);
+            step.note_lock(LockKind::Placement);
         }
     }
 
@@ -360,6 +362,7 @@ impl Ptemagnet {
             way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
             if let (Some(leaf), Some(reservation)) = (way.leaf(), self.reservation(&memory.contents, space, group)) {
                 step.kernel(RefKind::Locked, leaf);
+                step.note_lock(LockKind::Placement);
                 // `put_page` for frames that were not handed out.
                 for n in (0..1 << self.order()).filter(|n| reservation.given >> n & 1 == 0) {
                     step.kernel(RefKind::Locked, page_metadata(reservation.block + n));
@@ -372,6 +375,8 @@ impl Ptemagnet {
 impl Policy for Ptemagnet {
     type Config = PtemagnetConfig;
     type Step = Reserve;
+
+    const LOCKS: bool = true;
 
     const ABOUT: &'static str = "blocks of frames reserved for groups of adjacent pages (PTEMagnet)";
 
@@ -438,6 +443,7 @@ impl Policy for Ptemagnet {
                 way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
                 if let (Some(leaf), None) = (way.leaf(), self.config.as_traced) {
                     step.kernel(RefKind::Locked, leaf);
+                    step.note_lock(LockKind::Placement);
                 }
             }
             Reserve::Node { node } => {
@@ -456,6 +462,7 @@ impl Policy for Ptemagnet {
             Reserve::Take { new, descriptors } => {
                 if !descriptors.is_empty() {
                     step.kernel(RefKind::Locked, page.zone);
+                    step.note_lock(LockKind::Zone);
                     descriptors.iter().for_each(|&pfn| step.kernel(RefKind::Write, page_metadata(pfn)));
                 }
                 self.plan_take(page, *new, memory, step);
@@ -559,6 +566,7 @@ impl Policy for Ptemagnet {
         way.entries().iter().for_each(|&entry| step.kernel(RefKind::Read, entry));
         if let (Some(leaf), Some(_)) = (way.leaf(), self.reservation(&memory.contents, space, group)) {
             step.kernel(RefKind::Locked, leaf);
+            step.note_lock(LockKind::Placement);
         }
     }
 

@@ -1,0 +1,83 @@
+//! Waiting by kind of lock: closed queues of n CPUs, each of which works z cycles and then needs a lock for h.
+
+use crate::common::{ScriptWriter, assert_conserved, run};
+use pagelab_engine::config::{Assembly, assemble};
+use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{Access, AccessKind};
+
+const BASE: u64 = 0x7f00_0000_0000;
+/// Pages that each thread touches.
+const PAGES: u64 = 32;
+
+/// Bytes from the pages of a thread to those of the next one: in one page-table page, or with one each.
+const TOGETHER: u64 = 0x1000 * PAGES;
+const APART: u64 = 0x20_0000;
+
+/// Threads on cores of their own that touch pages of one mapping.
+fn faults(kernel: &str, threads: u32, distance: u64, extra: &[&str]) -> Statistics {
+    let mut script = ScriptWriter::new();
+    let all: Vec<u32> = std::iter::once(0).chain((1..threads).map(|_| script.thread(0))).collect();
+    script.mmap(0, BASE, 8 * APART);
+    for page in 0..PAGES {
+        for (&thread, number) in all.iter().zip(0..) {
+            let at = BASE + distance * number + 0x1000 * page;
+            script.access_of(thread, Access::new(AccessKind::Store, at, 8));
+        }
+    }
+    let fixed = ["machine.cores=8", "machine.threads_per_core=1", "engine.check=on"];
+    let set: Vec<String> = fixed.iter().chain(extra).map(|&set| set.to_owned()).collect();
+    let config = assemble(&Assembly {
+        machine: Some("xeon-silver-4114"),
+        system: Some("radix"),
+        kernel: Some(kernel),
+        set: &set,
+    })
+    .unwrap();
+    let (_, stats) = run(&config, script.finish(), &(0..threads as usize).collect::<Vec<_>>());
+    assert_conserved(&stats);
+    stats
+}
+
+fn lock(stats: &Statistics, what: &str) -> u64 {
+    stats.values[&format!("layer.native.lock.{what}")]
+}
+
+#[test]
+fn faults_wait_for_the_lock_of_a_page_table_as_a_closed_queue() {
+    for held in [5_000, 50_000] {
+        let install = format!("kernel.fault.install.cycles={held}");
+        // Lines cost the same everywhere, so that only the lock is waited for.
+        let set = [install.as_str(), "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
+        let alone = faults("linux-6.12", 1, TOGETHER, &set);
+        let cycle = alone.values["fault.cycles"] / alone.values["fault.minor.count"];
+        for threads in [2, 4, 8] {
+            let stats = faults("linux-6.12", threads, TOGETHER, &set);
+            let n = u64::from(threads);
+            let expected = (n * held).saturating_sub(cycle) * n * PAGES;
+            // Threads that get the lock less often end later, while the others are idle.
+            let waited = lock(&stats, "page_table.wait_cycles") + stats.values["cycles.idle"];
+            let busy = stats.values["fault.cycles"];
+            let apart = waited.abs_diff(expected) * 100 / (busy + expected);
+            assert!(apart <= 4, "{n} CPUs, {held} of {cycle} cycles: waited {waited}, not {expected}");
+            if n * held > cycle {
+                assert!(lock(&stats, "page_table.contended") * 10 > n * PAGES * 8, "{n} CPUs, {held}");
+            }
+        }
+    }
+}
+
+#[test]
+fn faults_of_old_kernels_wait_for_the_line_of_mmap_sem_alone() {
+    let set = ["machine.cache.cache_to_cache_latency_cycles=20000", "engine.sync_quantum_cycles=0"];
+    for (kernel, lock_name) in [("linux-4.9", "mmap_read"), ("linux-6.12", "vma")] {
+        let stats = faults(kernel, 8, APART, &set);
+        let count = stats.values["fault.minor.count"];
+        let waited = lock(&stats, &format!("{lock_name}.queue_cycles"));
+        let all = stats.values["coherence.queue_cycles"];
+        assert!(waited * 10 > all * 9, "{kernel}: {waited} of {all}");
+        // All but a few faults find the line on its way to another core.
+        assert!(lock(&stats, &format!("{lock_name}.queued")) * 10 > count * 9, "{kernel}");
+        // They take the time of their CPUs: the line serves a fault at a time.
+        assert!(waited > stats.values["cycles"] / 2, "{kernel}: {waited}");
+    }
+}
