@@ -21,7 +21,7 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::Translation;
 use pagelab_engine::cache::prefetch::{CacheLevel, LevelPrefetchConfig};
 use pagelab_engine::config::{
-    Assembly, Config, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
+    Assembly, Config, LayerConfig, PageCache, PresetKind, SwapConfig, TranslationCacheConfig, assemble, presets,
 };
 use pagelab_engine::core_model::{
     self, CoreConfig, CoreModel, CoreTime, Data, IncomingAccess, L1TlbMiss, Stall, Timing,
@@ -82,18 +82,27 @@ fn combinations() -> Vec<Config> {
     all
 }
 
-/// A system for each page table of guests, with the same table in the host.
+/// A system for each page table of guests, with the same table in the host if that is possible.
 fn nested() -> impl Iterator<Item = Config> {
     let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
     tables.map(|table| {
-        let mut config = system("nested-radix-cold");
-        for layer in &mut config.system.layers {
-            layer.page_table = table.clone();
-            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-                layer.mmu_cache = MmuCacheKind::None;
+        let with_table_in = |layers: fn(&LayerConfig) -> bool| {
+            let mut config = system("nested-radix-cold");
+            for layer in config.system.layers.iter_mut().filter(|layer| layers(layer)) {
+                layer.page_table = table.clone();
+                if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+                    layer.mmu_cache = MmuCacheKind::None;
+                }
             }
+            config
+        };
+        let both = with_table_in(|_| true);
+        match both.validate() {
+            Err(error) if error.to_string().contains("is not possible for a host") => {
+                with_table_in(|layer| layer.host.is_some())
+            }
+            Ok(()) | Err(_) => both,
         }
-        config
     })
 }
 

@@ -195,6 +195,10 @@ fn impossible_hashed_tables() {
     // A guest's super-slot takes 32 KiB.
     let (key, what) = config_error("nested-hashed-compact", &["system.layers.guest.page_table.table_bytes=16KiB"]);
     assert!(key.ends_with("guest.page_table.table_bytes") && what.contains("32KiB"), "{key}: {what}");
+    let chained = r#"system.layers.host.page_table={"kind":"hashed-chained","collisions":"kernel"}"#;
+    let (key, what) = config_error("nested-radix", &[chained, "system.layers.host.mmu_cache=none"]);
+    assert_eq!(key, "system.layers.host.page_table.collisions");
+    assert!(what.contains("for a host") && what.contains("walker"), "{what}");
 }
 
 #[test]

@@ -321,6 +321,11 @@ impl HashedConfig {
             let what = format!("{} has no chains; remove the key", context.design);
             return context.refuse("page_table.collisions", what);
         }
+        if context.hosts && self.collisions == Collisions::Kernel {
+            let what = "\"kernel\" is not possible for a host: a walk of a virtual machine needs several of its entries, and two \
+                        of one chain would take the head from each other for ever; allowed is \"walker\"";
+            return context.refuse("page_table.collisions", what);
+        }
         if kind != HashedKind::Power && self.full_groups != FullGroups::Error {
             let what = format!("{} has no groups of slots; remove the key", context.design);
             return context.refuse("page_table.full_groups", what);
