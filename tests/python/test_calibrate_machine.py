@@ -65,7 +65,23 @@ def benchmarks(slow: float = 1.0) -> str:
     lines += series("pages4K", small) + series("pages2M", ((count, 4 if count <= 72 else 11) for count in pages[:5]))
     lines += series("pieces", ((count, 4 if count <= 72 else 11) for count in pages))
     lines += series("parallel", ((chases, 400 / min(chases, 16)) for chases in (1, 2, 4, 8, 16, 32)))
+    lines += zeroing_and_copying()
     return lines + f"read 268435456 {' '.join(3 * [f'{0.3125 * CLOCK_NS}:{CLOCK_NS}'])}\n"
+
+
+def zeroing_and_copying(copied: float = 1.0, large: float = 2.0) -> str:
+    """A core that writes 40, 20, 10 and 4 bytes per cycle to its levels, and reads 80, 40, 20 and 8.
+
+    Args:
+        copied: Factor of the time of copies.
+        large: How many times faster 2 MiB are zeroed at once.
+    """
+    sizes, most = [8192 << number for number in range(16)], 8192 << 15
+    limits = ((32 << 10, 40), (1 << 20, 20), (32 << 20, 10))
+    store = {size: 1 / next((rate for limit, rate in limits if size <= limit), 4) for size in sizes}
+    lines = series("zero4K", store.items()) + series("copy4K", ((size, 1.5 * copied * store[size]) for size in sizes))
+    lines += series("zero2M", [(most, 1 / 4 / large)]) + series("copy2M", [(most, 1 / 6)])
+    return lines + series("stream4K", [(most, 1 / 5)]) + series("stream2M", [(most, 1 / 12)])
 
 
 def facts(virtualised: bool = True) -> preset.Facts:
@@ -105,6 +121,59 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
         "a host with small pages",
     ]
     assert not preset.make(facts(virtualised=False), measured.parse(benchmarks())).warnings
+
+
+def test_zeroing_and_copying_have_the_rates_of_each_level() -> None:
+    made = preset.make(facts(virtualised=False), measured.parse(benchmarks()))
+    bulk, origin = made.preset["bulk"], made.preset["origin"]
+    assert bulk == {
+        "cost": "bandwidth",
+        "store_bytes_per_cycle": {"l1": 40.0, "l2": 20.0, "l3": 10.0, "memory": 4.0, "non_temporal": 8.0},
+        "load_bytes_per_cycle": {"l1": 80.0, "l2": 40.0, "l3": 20.0, "memory": 8.0},
+        "non_temporal_bytes": "2MiB",
+    }
+    memory = origin["bulk.store_bytes_per_cycle.memory"]
+    assert memory == (
+        "measured: zeroing 4 KiB in about 262144 KiB takes 1024 (median 1024, upper quartile 1034, 3 repeats) cycles"
+    )
+    assert "copying 4 KiB in about 128 KiB" in origin["bulk.load_bytes_per_cycle.l2"]
+    rows = {row.what: round(row.cycles.value) for row in made.rows}
+    assert rows["zeroing 4 KiB of memory (non-temporal stores)"] == 819
+    assert rows["copying 2 MiB of memory (rep movsb)"] == (2 << 20) // 6
+    # Not half as fast again: the caches are not passed.
+    slow = preset.make(facts(), measured.parse(benchmarks() + zeroing_and_copying(large=1.4))).preset["bulk"]
+    assert "non_temporal_bytes" not in slow
+    assert "non_temporal" not in slow["store_bytes_per_cycle"]
+
+
+def test_a_zeroed_page_costs_what_was_measured(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(preset.make(facts(), measured.parse(benchmarks()), name="mine").to_toml())
+    by_pages = {}
+    for system, page in (("radix", 4096), ("radix-2m", 2 << 20)):
+        once, twice = (
+            pagelab.run(f"seq:size={count * page},step={page},write=1,passes=1", system, machine=file).systems[0].stats
+            for count in (64, 128)
+        )
+        by_pages[page] = (twice["fault.stage.zeroing.cycles"] - once["fault.stage.zeroing.cycles"]) / 64
+    # Beside it, the stage refers to a few lines of its own.
+    assert 1024 <= by_pages[4096] < 1024 + 200
+    assert 2**21 / 8 <= by_pages[2 << 20] < 1.01 * 2**21 / 8
+
+
+def test_a_rate_that_cannot_be_is_left_to_the_other_preset() -> None:
+    # Copies that take less time than zeroing alone.
+    made = preset.make(facts(virtualised=False), measured.parse(benchmarks() + zeroing_and_copying(copied=0.5)))
+    assert made.preset["bulk"]["load_bytes_per_cycle"]["l2"] == 16.8
+    assert "bulk.load_bytes_per_cycle.l2" not in made.preset["origin"]
+    assert [text for text in made.warnings if text.startswith("load_bytes_per_cycle.l2 was not measured well: inf is")]
+    assert [text for text in made.warnings if "bulk.load_bytes_per_cycle.l2 stays as in kabylake-7700hq, 16.8" in text]
+    assert repair.refusal(made.preset) is None
+    words = ("zero", "copy", "stream")
+    without = "".join(line for line in benchmarks().splitlines(keepends=True) if not line.startswith(words))
+    made = preset.make(facts(), measured.parse(without))
+    assert made.preset["bulk"]["store_bytes_per_cycle"]["memory"] == 4.6
+    assert [text for text in made.warnings if text.startswith("zeroing and copying of pages could not be measured")]
 
 
 @pytest.mark.parametrize(
@@ -288,6 +357,8 @@ def test_this_machine_has_caches() -> None:
     machine_here = measured.measure(repeats=5, mebibytes=16, large_pages=8)
     assert machine_here.chase_cycles[8 << 10].value < machine_here.chase_cycles[16 << 20].value
     assert machine_here.parallel_cycles[8].value < machine_here.parallel_cycles[1].value
+    assert machine_here.bulk_cycles["zero4K"][8 << 10].value < machine_here.bulk_cycles["copy4K"][16 << 20].value
+    assert all(machine_here.bulk_cycles[kind] for kind in measured.BULK)
     assert described.family_and_model(machine_here.leaves)[0] >= 6
     # The slowest core that saves power and the fastest there is; a busy machine lengthens single repetitions.
     assert 1 / 8 < machine_here.clock_ns.value < 1 / 0.4

@@ -18,6 +18,8 @@ from pagelab.hardware import clock
 from pagelab.hardware.described import Leaves
 
 REPEATS = 9
+BULK = ("zero4K", "zero2M", "stream4K", "stream2M", "copy4K", "copy2M")
+"""Operations on whole pages: `rep stosb`, non-temporal stores and `rep movsb`, 4 KiB or 2 MiB at a time."""
 _MEBIBYTES = 256
 _LARGE_PAGES = 128
 
@@ -78,6 +80,8 @@ class Processor:
     read_ns_per_byte: Figure
     huge_share: float
     """Share of the chases' memory that is in huge pages."""
+    bulk_cycles: Mapping[str, Mapping[int, Figure]]
+    """Cycles per byte of zeroing and copying, by kind (`BULK`) and bytes of memory."""
 
 
 def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: int = _LARGE_PAGES) -> Processor:
@@ -105,7 +109,8 @@ def parse(text: str) -> Processor:
     # Cycles per link of the chain beside the repetitions: one, unless the core executes it at rename.
     beside_cycles = next(iter(chains.values())).value * core_clock.cycles_per_nanosecond
     leaves: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-    cycles: dict[str, dict[int, Figure]] = {name: {} for name in ("chase", "pages4K", "pages2M", "pieces", "parallel")}
+    names = ("chase", "pages4K", "pages2M", "pieces", "parallel", *BULK)
+    cycles: dict[str, dict[int, Figure]] = {name: {} for name in names}
     clocks: list[float] = []
     share, read = 0.0, Figure(0, 0, 0, 0)
     for line in lines:
@@ -136,6 +141,7 @@ def parse(text: str) -> Processor:
         cycles["parallel"],
         read,
         min(share, 1.0),
+        {name: cycles[name] for name in BULK},
     )
 
 

@@ -25,6 +25,8 @@ class Range:
         return f"{value:,.4g} is outside of {self.least:,g} to {self.most:,g}: {self.why}"
 
 
+_PER_CYCLE = "bytes per cycle of its clock"
+
 MACHINE: Mapping[str, Range] = {
     "tlb.l2_latency_cycles": Range(1, 40, "second-level TLBs take 5 to 9 cycles beyond the first"),
     "cache.l1.latency_cycles": Range(2, 10, "first-level caches take 3 to 5 cycles"),
@@ -36,6 +38,15 @@ MACHINE: Mapping[str, Range] = {
         60, 3000, "memory takes 50 to 250 ns, and twice that on another node or a busy host"
     ),
     "cache.bulk_parallelism": Range(1, 128, "a core has 10 to 64 lines under way, prefetchers included"),
+    "bulk.store_bytes_per_cycle.l1": Range(4, 128, f"a core writes 16 to 64 bytes per cycle into its L1; {_PER_CYCLE}"),
+    "bulk.store_bytes_per_cycle.l2": Range(2, 128, f"a core writes 8 to 64 bytes per cycle into its L2; {_PER_CYCLE}"),
+    "bulk.store_bytes_per_cycle.l3": Range(1, 64, f"a core writes 4 to 32 bytes per cycle into the L3; {_PER_CYCLE}"),
+    "bulk.store_bytes_per_cycle.memory": Range(0.25, 32, f"a core writes 4 to 60 GB/s to memory; {_PER_CYCLE}"),
+    "bulk.store_bytes_per_cycle.non_temporal": Range(0.25, 32, f"a core writes 4 to 60 GB/s to memory; {_PER_CYCLE}"),
+    "bulk.load_bytes_per_cycle.l1": Range(4, 256, f"a core reads 16 to 128 bytes per cycle from its L1; {_PER_CYCLE}"),
+    "bulk.load_bytes_per_cycle.l2": Range(2, 256, f"a core reads 16 to 64 bytes per cycle from its L2; {_PER_CYCLE}"),
+    "bulk.load_bytes_per_cycle.l3": Range(1, 128, f"a core reads 4 to 32 bytes per cycle from the L3; {_PER_CYCLE}"),
+    "bulk.load_bytes_per_cycle.memory": Range(0.25, 64, f"a core reads 4 to 60 GB/s from memory; {_PER_CYCLE}"),
 }
 """By the key of a machine preset."""
 

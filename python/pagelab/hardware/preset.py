@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from pagelab import _engine
-from pagelab.hardware import described, names, plausible, repair, walks
+from pagelab.hardware import bulk, described, names, plausible, repair, walks
 from pagelab.hardware.measured import Figure, Processor, near, reach
 from pagelab.replay.simulation import run
 from pagelab.run_time import host
@@ -116,6 +116,7 @@ def make(facts: Facts, measured: Processor, base: str | None = None, name: str =
     draft.set_tlbs()
     draft.set_caches()
     draft.set_core()
+    draft.set_bulk()
     draft.repair()
     draft.set_walks()
     return draft.finish()
@@ -136,7 +137,7 @@ class _Draft:
         self.config = config
         self.preset = copy.deepcopy({key: value for key, value in config.items() if key not in ("origin", "core")})
         kept = f"estimated: as in {self.base}, neither stated nor measured here"
-        self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache"), kept)
+        self.origin: dict[str, str] = dict.fromkeys(("tlb", "mmu_cache", "cache", "bulk"), kept)
         self.rows: list[Row] = []
         self.warnings: list[str] = []
         self.comments = [f"clock: {measured.clock}; {measured.clock.comparison}"]
@@ -226,9 +227,7 @@ class _Draft:
         if inclusive is not None and _LAST_LEVEL in caches:
             table["l3"]["inclusion"] = "inclusive" if inclusive else "non-inclusive"
         for level in sorted(level for level in caches if level <= _LAST_LEVEL):
-            size = caches[level].size_bytes
-            smaller = caches[level - 1].size_bytes if level - 1 in caches else None
-            wanted = size // 4 if smaller is None else min(4 * smaller, (size * smaller) ** 0.5)
+            wanted = self._inside(level)
             self._latency(
                 f"cache.l{level}.latency_cycles",
                 f"L{level} hit",
@@ -269,6 +268,44 @@ class _Draft:
                 f"measured: memory that is read in order takes {line_cycles:.1f} cycles per line, prefetchers "
                 "included; memory's latency by that"
             )
+
+    def _inside(self, level: int) -> float:
+        """Bytes of memory that a level holds, and the level before does not."""
+        sizes = {cache.level: cache.size_bytes for cache in self.facts.caches}
+        size, smaller = sizes[level], sizes.get(level - 1)
+        return size / 4 if smaller is None else min(4 * smaller, (size * smaller) ** 0.5)
+
+    def set_bulk(self) -> None:
+        """Rates of zeroing and copying, from pages of memory of several sizes."""
+        levels = [cache.level for cache in self.facts.caches if cache.level <= _LAST_LEVEL]
+        measured = list(bulk.rates(self.measured, {f"l{level}": self._inside(level) for level in sorted(levels)}))
+        if not measured:
+            self.warnings.append(f"zeroing and copying of pages could not be measured: they cost as in {self.base}")
+            return
+        self.rows += [Row(what, figure, None) for what, figure in bulk.per_page(self.measured)]
+        table = self.preset.setdefault("bulk", {})
+        for part in ("store_bytes_per_cycle", "load_bytes_per_cycle"):
+            table.setdefault(part, {})
+        past_caches = bulk.past_caches(self.measured)
+        accepted = [rate for rate in (*measured, past_caches) if rate and self._put_rate(rate)]
+        if past_caches in accepted:
+            table["non_temporal_bytes"] = "2MiB"
+            self.origin["bulk.non_temporal_bytes"] = (
+                "estimated: that operations of this size go past the caches is an inference from their rate"
+            )
+        if any(rate.key == "bulk.store_bytes_per_cycle.memory" for rate in accepted):
+            table["cost"] = "bandwidth"
+
+    def _put_rate(self, rate: bulk.Rate) -> bool:
+        """Puts a rate into the preset if it is plausible."""
+        what = rate.key.removeprefix("bulk.")
+        if not self._is_plausible(rate.key, what, rate.bytes_per_cycle):
+            return False
+        repair.put(self.preset, rate.key, rate.bytes_per_cycle)
+        self.origin[rate.key] = f"measured: {rate.how}"
+        if rate.noisy:
+            self.warnings.append(f"{what}: repetitions spread by more than a quarter; measure again on an idle machine")
+        return True
 
     def _tell_share(self, last: described.Cache) -> None:
         """The part of the last cache that a chase can use: others on the host may use it, or have a reserved part.
@@ -380,7 +417,7 @@ class _Draft:
 
     def finish(self) -> Hardware:
         order = ["name", "description", "cores", "threads_per_core", "frequency_mhz", "memory_bytes"]
-        order += ["core", "tlb", "mmu_cache", "cache"]
+        order += ["core", "tlb", "mmu_cache", "cache", "bulk"]
         preset = {key: self.preset[key] for key in order if key in self.preset}
         used = _origins_in_use(preset, self.origin)
         return Hardware({**preset, "origin": used}, self.base, self.rows, self.warnings, self.comments)

@@ -34,6 +34,7 @@ _PARTS = (
     "cache.walker_entry",
     "cache.bulk_parallelism",
     "cache",
+    "bulk",
     "cores",
     "threads_per_core",
     "frequency_mhz",

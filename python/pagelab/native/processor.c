@@ -6,10 +6,13 @@
  * beside each repetition of the others, behind a colon, so that changes of the clock fall on both. `chase` times a load whose
  * address depends on the load before (a random cycle of lines, as lmbench's lat_mem_rd), in memory of 2 MiB pages;
  * `pages` touches one line per page, on a line of its own in each, with pages of 4 KiB and of 2 MiB; `pieces` does so for each 4 KiB of
- * pages of 2 MiB; `parallel` makes k such chases at once; `read` sums memory up. `cpuid` prints the leaves that describe caches and
- * TLBs. */
+ * pages of 2 MiB; `parallel` makes k such chases at once; `read` sums memory up. `zero4K` and `zero2M` zero memory with `rep stosb`, a page
+ * at a time and in an irregular order; `stream4K` and `stream2M` do so with non-temporal stores; `copy4K` and `copy2M` copy one half of memory
+ * to the other with `rep movsb`. Their times are per byte, and their argument is the memory's size: pages are cold if it is much larger than the
+ * caches. `cpuid` prints the leaves that describe caches and TLBs. */
 #define _GNU_SOURCE
 #include <cpuid.h>
+#include <emmintrin.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -169,6 +172,63 @@ static double read_ns_per_byte(const char *start, size_t bytes) {
     return time / (double)bytes;
 }
 
+static void zero(char *to, const char *from, size_t bytes) {
+    (void)from;
+    __asm__ volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(0) : "memory");
+}
+
+static void copy(char *to, const char *from, size_t bytes) {
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
+/* As Linux orders them: the stores of one operation are complete before the next begins. */
+static void stream(char *to, const char *from, size_t bytes) {
+    (void)from;
+    for (size_t at = 0; at < bytes; at += 16) _mm_stream_si128((__m128i *)(to + at), _mm_setzero_si128());
+    _mm_sfence();
+}
+
+static const struct {
+    const char *name;
+    void (*work)(char *, const char *, size_t);
+    size_t page;
+    /* Parts of memory: what is written, and what is read. */
+    size_t parts;
+    /* Whether it is timed in memory of all sizes, or in the largest only. */
+    int all_sizes;
+} BULK[] = {
+    {"zero4K", zero, 4096, 1, 1},         {"zero2M", zero, HUGE_BYTES, 1, 0}, {"stream4K", stream, 4096, 1, 0},
+    {"stream2M", stream, HUGE_BYTES, 1, 0}, {"copy4K", copy, 4096, 2, 1},     {"copy2M", copy, HUGE_BYTES, 2, 0},
+};
+#define BULK_BYTES (32UL << 20)
+
+/* The order of pages is a permutation, as the number of pages is a power of two and the factor odd (Knuth, TAOCP 6.4). `from` counts pages, and
+ * goes on where the repetition before ended. */
+static double bulk_ns_per_byte(size_t kind, char *start, size_t bytes, size_t *from) {
+    size_t page = BULK[kind].page, written = bytes / BULK[kind].parts, pages = written / page, turns = BULK_BYTES / page;
+    double begin = now_ns();
+    for (size_t turn = 0; turn < turns; turn++) {
+        size_t at = (*from + turn) * 2654435761u % pages * page;
+        BULK[kind].work(start + at, start + written * (BULK[kind].parts - 1) + at, page);
+    }
+    *from += turns;
+    return (now_ns() - begin) / (double)(turns * page);
+}
+
+static void bulk(int repeats, size_t most) {
+    char *start = memory(most, 1);
+    for (size_t kind = 0; kind < sizeof BULK / sizeof *BULK; kind++)
+        for (size_t bytes = BULK[kind].all_sizes ? 8192 : most; bytes <= most; bytes *= 2) {
+            size_t from = 0;
+            bulk_ns_per_byte(kind, start, bytes, &from);
+            printf("%s %zu", BULK[kind].name, bytes);
+            for (int i = 0; i < repeats; i++) printf(" %.6f:%.5f", bulk_ns_per_byte(kind, start, bytes, &from), clock_ns());
+            printf("\n");
+            fflush(stdout);
+        }
+    munmap(start, most);
+}
+
 static void cpuid(unsigned leaf, unsigned part) {
     unsigned a, b, c, d;
     if (__get_cpuid_count(leaf, part, &a, &b, &c, &d)) printf("cpuid %x.%u %u %u %u %u\n", leaf, part, a, b, c, d);
@@ -261,5 +321,6 @@ int main(int count, char **words) {
     chases(repeats, most);
     pages(repeats, most / 4096 / 4, large_pages);
     parallel(repeats, most);
+    bulk(repeats, most);
     return 0;
 }

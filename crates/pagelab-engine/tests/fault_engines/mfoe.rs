@@ -15,6 +15,9 @@ use pagelab_trace::{EventKind, Protection};
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 
+/// Zeroing ahead that takes little of a period.
+const FAST: &str = "machine.bulk.cost=latency";
+
 /// The system with some parameters changed.
 fn mfoe(parameters: &[(&str, u64)], set: &[&str]) -> pagelab_engine::config::Config {
     let key = |&(name, value): &(&str, u64)| format!("system.layers.native.fault_engine.{name}={value}");
@@ -140,8 +143,10 @@ fn an_early_pass_and_more_threads_serve_more() {
 #[test]
 fn a_table_that_adapts_holds_what_is_needed_and_all_if_that_is_too_little() {
     let ran = |least: u64, gap: u64| {
-        let config =
-            mfoe(&[("entries", 256), ("least_entries", least), ("period_cycles", 1_000_000)], &["machine.cores=2"]);
+        let config = mfoe(
+            &[("entries", 256), ("least_entries", least), ("period_cycles", 1_000_000)],
+            &["machine.cores=2", FAST],
+        );
         let stats = run_workload(&config, &format!("stride:size=16MiB,stride=4KiB,write=1,gap={gap}"));
         let shown = |name| stats.values.get(&format!("layer.native.fault_engine.{name}")).copied();
         let accounted = stat(&stats, "accounted") + stat(&stats, "accounted_by_calls");
@@ -252,7 +257,7 @@ fn the_kernel_handles_processes_that_have_not_enabled_the_engine() {
     for (form, name) in [("hardware", "source.0"), ("software", "source.1")] {
         let form = format!("system.layers.native.fault_engine.form={form}");
         let named = format!(r#"system.layers.native.fault_engine_for=["{name}"]"#);
-        let (_, stats) = run_all(&mfoe(&[], &[&form, &named]), vec![(pages(), &[0]), (pages(), &[1])]);
+        let (_, stats) = run_all(&mfoe(&[], &[&form, &named, FAST]), vec![(pages(), &[0]), (pages(), &[1])]);
         assert_eq!((stat(&stats, "hits"), stat(&stats, "armed")), (64, 64));
     }
 }
@@ -439,7 +444,7 @@ fn after_a_pass_lists_and_charges_equal_the_kernels() {
 #[test]
 fn the_kernel_handles_a_process_beyond_its_share_of_memory() {
     let swap = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
-    let set = [swap, "kernel.cgroup_limit_bytes=4MiB"];
+    let set = [swap, "kernel.cgroup_limit_bytes=4MiB", FAST];
     let program = "stride:size=3MiB,stride=4KiB,write=1,gap=100000";
     let parameters = [("period_cycles", 500_000), ("limit_percent", 50)];
     let stats = run_workload(&mfoe(&parameters, &set), program);

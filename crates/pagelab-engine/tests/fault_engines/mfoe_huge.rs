@@ -15,6 +15,9 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 const MADV_NOHUGEPAGE: u32 = 15;
 
+/// Zeroing ahead that takes little of a period.
+const FAST: &str = "machine.bulk.cost=latency";
+
 /// The system with some parameters changed.
 fn mfoe(parameters: &[(&str, &str)], set: &[&str]) -> Config {
     let key = |&(name, value): &(&str, &str)| format!("system.layers.native.fault_engine.{name}={value}");
@@ -141,7 +144,7 @@ fn after_a_pass_lists_and_charges_equal_the_kernels() {
         let pages = simulation.kernels.os.layers[0].spaces[space(simulation).index].resident;
         (reclaim.listed(LruPageKind::Anonymous), reclaim.used_frames(), pages)
     };
-    let config = mfoe(&[], &[swap, "kernel.zero_page=off"]);
+    let config = mfoe(&[], &[swap, "kernel.zero_page=off", FAST]);
     let (simulation, stats) = ran(&config, program());
     assert_eq!(
         (stat(&stats, "huge.accounted"), stat(&stats, "huge.accounted_by_calls"), stat(&stats, "huge.replaced")),
@@ -334,7 +337,7 @@ fn tables_of_large_pages_adapt_and_pass_early() {
             script.store(0, BASE + page * HUGE);
             pause(&mut script, 500_000);
         }
-        let (_, stats) = run(&mfoe(&all, &["machine.cores=2"]), script.finish(), &[0]);
+        let (_, stats) = run(&mfoe(&all, &["machine.cores=2", FAST]), script.finish(), &[0]);
         let wanted = stats.values.get("layer.native.fault_engine.huge.wanted_frames").copied();
         (stat(&stats, "huge.hits"), stat(&stats, "huge.misses"), wanted)
     };

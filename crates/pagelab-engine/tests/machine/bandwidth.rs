@@ -146,10 +146,10 @@ fn first_touch_is_local_and_remote_lines_take_longer() {
 
 #[test]
 fn a_plain_memory_leaves_no_trace() {
-    let plain = pass(&small(IN_ORDER, "{}", &[]), 0, None);
+    let bulk = ["machine.bulk.cost=latency"];
+    let plain = pass(&small(IN_ORDER, "{}", &bulk), 0, None);
     assert!(!plain.values.keys().any(|name| name.starts_with("memory.")));
-    let mut wide =
-        pass(&small(IN_ORDER, r#"{"bytes_per_cycle":4096}"#, &["machine.bulk.cost=latency"]), 0, None).values;
+    let mut wide = pass(&small(IN_ORDER, r#"{"bytes_per_cycle":4096}"#, &bulk), 0, None).values;
     wide.retain(|name, _| !name.starts_with("memory."));
     assert_eq!(wide, plain.values);
 }

@@ -1,6 +1,7 @@
 //! Zeroing and copying of pages at the bandwidth of caches and memory: closed forms.
 
-use crate::common::{ScriptWriter, assert_clocks_conserved, assert_conserved, checked, config, run_all};
+use crate::common::{ScriptWriter, assert_clocks_conserved, assert_conserved, checked, config, run, run_all};
+use pagelab_engine::config::{Assembly, PresetKind, assemble, presets};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection};
 
@@ -96,13 +97,42 @@ fn levels_have_rates_of_their_own() {
         script.event(0, EventKind::Fork { child: ProcessIx(1) });
         let child = script.thread(1);
         script.store(child, BASE);
-        checked("radix", &["machine.bulk.cost=bandwidth", rates], script).1.values[ZEROING]
+        let memory = "machine.bulk.store_bytes_per_cycle.memory=10";
+        checked("radix", &["machine.bulk.cost=bandwidth", memory, rates], script).1.values[ZEROING]
     };
     let base = copied("machine.bulk.load_bytes_per_cycle.l1=64");
     // The kernel's own lines have displaced one of the page's.
     assert_eq!(copied("machine.bulk.load_bytes_per_cycle.l1=1") - base, 63 * 63 + 64 - 4);
     assert_eq!(copied("machine.bulk.load_bytes_per_cycle.l2=1") - base, 64 - 1);
     assert!(copied("machine.bulk.store_bytes_per_cycle.memory=1") - base > 2 * 60 * 50, "two pages");
+}
+
+#[test]
+fn non_temporal_stores_have_a_rate_of_their_own() {
+    let zeroing = |set: &[&str]| touched("radix", 4096.0, set, touches(BASE, PAGES)).values[ZEROING];
+    let with = |rates: &str| zeroing(&[&format!(r#"machine.bulk={{"non_temporal_bytes":"4KiB",{rates}}}"#)]);
+    let by_memory = with(r#""store_bytes_per_cycle":{"memory":1.0}"#);
+    let own = with(r#""store_bytes_per_cycle":{"memory":1.0,"non_temporal":4.0}"#);
+    let saved = PAGES * (4096 - 1024);
+    assert!((by_memory - own).abs_diff(saved) < saved / 100, "{by_memory} {own}");
+}
+
+/// No cache holds fresh memory.
+#[test]
+fn machine_presets_zero_fresh_pages_at_their_rate_of_memory() {
+    let machines: Vec<&str> = presets(PresetKind::Machine).map(|preset| preset.name).collect();
+    assert!(machines.contains(&"gem5-timing") && machines.len() >= 6, "{machines:?}");
+    for machine in machines {
+        let assembly = Assembly { machine: Some(machine), system: Some("radix"), kernel: None, set: &[] };
+        let config = assemble(&assembly).unwrap();
+        let (bulk, fault) = (&config.machine.bulk, &config.kernel.fault);
+        let bytes = (PAGES * 4096) as f64 / bulk.store_bytes_per_cycle.memory;
+        let stats = run(&config, touches(BASE, PAGES).finish(), &[0]).1;
+        let zeroing = stats.values[ZEROING] as f64 - (PAGES * fault.zeroing.cost().cycles.0) as f64;
+        // The page's descriptor, and the last line's latency.
+        let rest = (PAGES * u64::from(config.machine.cache.dram_latency_cycles)) as f64;
+        assert!((bytes..bytes + rest).contains(&zeroing), "{machine}: {zeroing} of {bytes}");
+    }
 }
 
 #[test]

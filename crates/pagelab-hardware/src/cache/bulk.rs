@@ -2,7 +2,7 @@
 
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Shape};
-use super::streams::{BulkConfig, BulkCost, Streams};
+use super::streams::{BulkConfig, BulkCost, StreamLine, Streams};
 use super::ways::AnyWays;
 use super::{Hierarchy, HitLevel, MemoryConfig, Requester};
 use pagelab_base::addr::LineAddr;
@@ -45,7 +45,8 @@ impl Hierarchy {
             let (served, extra) =
                 if past_caches { self.store_past_caches(core, line) } else { self.store_line(core, line) };
             let latency = self.bulk_latency[served as usize] + extra;
-            streams.add(true, served as usize, latency.into(), self.written().saturating_sub(begun));
+            let kind = if past_caches { StreamLine::NonTemporal } else { StreamLine::Store(served as usize) };
+            streams.add(kind, latency.into(), self.written().saturating_sub(begun));
         }
         let cycles = streams.end();
         self.streams = Some(streams);
@@ -82,7 +83,7 @@ impl Hierarchy {
             for line in (first.0..first.0 + lines).map(LineAddr) {
                 self.begin_line(begun + streams.start());
                 let outcome = self.access(core, line, false, requester);
-                streams.add(false, outcome.served as usize, outcome.cycles.into(), Cycles::ZERO);
+                streams.add(StreamLine::Load(outcome.served as usize), outcome.cycles.into(), Cycles::ZERO);
             }
             let cycles = streams.end();
             self.streams = Some(streams);

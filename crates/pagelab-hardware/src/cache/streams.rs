@@ -66,13 +66,16 @@ pub struct StoreRates {
     pub l2: f64,
     /// Default 9.7 (estimated: as for the L2).
     pub l3: f64,
-    /// For lines that no cache holds, and for non-temporal stores. Default 9.7 (estimated: as for the L2).
+    /// For lines that no cache holds. Default 9.7 (estimated: as for the L2).
     pub memory: f64,
+    /// For non-temporal stores. Default: as for lines that no cache holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub non_temporal: Option<f64>,
 }
 
 impl Default for StoreRates {
     fn default() -> Self {
-        Self { l1: 32.0, l2: 9.7, l3: 9.7, memory: 9.7 }
+        Self { l1: 32.0, l2: 9.7, l3: 9.7, memory: 9.7, non_temporal: None }
     }
 }
 
@@ -117,8 +120,9 @@ impl BulkConfig {
         let (store, load) = (&self.store_bytes_per_cycle, &self.load_bytes_per_cycle);
         let stores = [("l1", store.l1), ("l2", store.l2), ("l3", store.l3), ("memory", store.memory)];
         let loads = [("l1", load.l1), ("l2", load.l2), ("l3", load.l3), ("memory", load.memory)];
-        for (kind, rates) in [("store", stores), ("load", loads)] {
-            for (level, rate) in rates {
+        let non_temporal = store.non_temporal.map(|rate| ("non_temporal", rate));
+        for (kind, rates, more) in [("store", stores, non_temporal), ("load", loads, None)] {
+            for (level, rate) in rates.into_iter().chain(more) {
                 if !(1.0 / 64.0..=4096.0).contains(&rate) {
                     let what = format!("{rate} is out of range; allowed are 1/64 to 4096 bytes");
                     return Err(CacheConfigError::new(format!("{kind}_bytes_per_cycle.{level}"), what));
@@ -133,6 +137,14 @@ impl BulkConfig {
     }
 }
 
+/// What a stream does with a line, and the index of the place where it was (`HitLevel`).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StreamLine {
+    Load(usize),
+    Store(usize),
+    NonTemporal,
+}
+
 /// Times per line of streams, and the lines in flight of the current one.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
@@ -140,6 +152,8 @@ pub(super) struct Streams {
     /// 1 / 2^[`TIME_SHIFT`] cycle.
     store: [u64; 5],
     load: [u64; 5],
+    /// Of lines that non-temporal stores write.
+    non_temporal: u64,
     /// Lines of the smallest operation whose stores are non-temporal.
     pub(super) least_non_temporal: u64,
     in_flight: InFlight,
@@ -166,6 +180,7 @@ impl Streams {
         Self {
             store: times(store.l1, store.l2, store.l3, store.memory),
             load: times(load.l1, load.l2, load.l3, load.memory),
+            non_temporal: time(store.non_temporal.unwrap_or(store.memory)),
             least_non_temporal: config.non_temporal_bytes.map_or(u64::MAX, |least| least.0 >> LINE_SHIFT),
             in_flight: InFlight { done, next: 0, free: 0, last: 0 },
         }
@@ -185,10 +200,14 @@ impl Streams {
         Cycles(*free >> TIME_SHIFT)
     }
 
-    /// Adds the line that has [started](Self::start), was found at a level, takes `latency`, and whose victims memory
-    /// has taken at `written`, from the stream's start on.
-    pub(super) fn add(&mut self, stores: bool, found: usize, latency: Cycles, written: Cycles) {
-        let time = if stores { &self.store } else { &self.load }[found];
+    /// Adds the line that has [started](Self::start), takes `latency`, and whose victims memory has taken at `written`,
+    /// from the stream's start on.
+    pub(super) fn add(&mut self, line: StreamLine, latency: Cycles, written: Cycles) {
+        let time = match line {
+            StreamLine::Load(found) => self.load[found],
+            StreamLine::Store(found) => self.store[found],
+            StreamLine::NonTemporal => self.non_temporal,
+        };
         let InFlight { done, next, free, last } = &mut self.in_flight;
         let end = (*free + time.max(latency.0 << TIME_SHIFT)).max(written.0 << TIME_SHIFT);
         done[*next] = end;
@@ -212,11 +231,11 @@ mod tests {
         Streams::new(&BulkConfig { load_bytes_per_cycle, ..BulkConfig::default() }, parallelism)
     }
 
-    fn cycles(streams: &mut Streams, found: usize, latency: u64, lines: u64) -> u64 {
+    fn cycles(streams: &mut Streams, line: StreamLine, latency: u64, lines: u64) -> u64 {
         streams.begin();
         for _ in 0..lines {
             streams.start();
-            streams.add(false, found, Cycles(latency), Cycles::ZERO);
+            streams.add(line, Cycles(latency), Cycles::ZERO);
         }
         streams.end().0
     }
@@ -225,11 +244,22 @@ mod tests {
     fn a_stream_takes_its_bytes_by_the_rate_or_the_latency_of_the_lines_in_flight() {
         let mut many = streams(100);
         // 6.4 and 16 cycles per line, then the rest of the last line's latency.
-        assert!(cycles(&mut many, 1, 1, 1000).abs_diff(6400) <= 1, "whole cycles");
-        assert_eq!(cycles(&mut many, 4, 100, 1000), 999 * 16 + 100);
+        let memory = StreamLine::Load(4);
+        assert!(cycles(&mut many, StreamLine::Load(1), 1, 1000).abs_diff(6400) <= 1, "whole cycles");
+        assert_eq!(cycles(&mut many, memory, 100, 1000), 999 * 16 + 100);
         let mut two = streams(2);
-        assert_eq!(cycles(&mut two, 4, 100, 1000), 500 * 100 + 16);
-        assert_eq!(cycles(&mut two, 4, 100, 0), 0);
+        assert_eq!(cycles(&mut two, memory, 100, 1000), 500 * 100 + 16);
+        assert_eq!(cycles(&mut two, memory, 100, 0), 0);
+    }
+
+    #[test]
+    fn non_temporal_stores_have_the_rate_of_memory_unless_they_have_their_own() {
+        for (non_temporal, cycles_per_line) in [(None, 32), (Some(8.0), 8)] {
+            let rates = StoreRates { memory: 2.0, non_temporal, ..StoreRates::default() };
+            let mut streams = Streams::new(&BulkConfig { store_bytes_per_cycle: rates, ..BulkConfig::default() }, 100);
+            assert_eq!(cycles(&mut streams, StreamLine::NonTemporal, 1, 1000), 1000 * cycles_per_line);
+            assert_eq!(cycles(&mut streams, StreamLine::Store(4), 1, 1000), 1000 * 32);
+        }
     }
 
     #[test]
@@ -239,7 +269,7 @@ mod tests {
         let starts: Vec<u64> = (1..=8)
             .map(|line| {
                 let start = streams.start();
-                streams.add(true, 0, Cycles(4), Cycles(line * 50));
+                streams.add(StreamLine::Store(0), Cycles(4), Cycles(line * 50));
                 start.0
             })
             .collect();
@@ -258,6 +288,8 @@ mod tests {
         assert_eq!(message(|c| c.store_bytes_per_cycle.l3 = 0.0), text);
         let text = "load_bytes_per_cycle.memory: NaN is out of range; allowed are 1/64 to 4096 bytes";
         assert_eq!(message(|c| c.load_bytes_per_cycle.memory = f64::NAN), text);
+        let text = "store_bytes_per_cycle.non_temporal: 100000 is out of range; allowed are 1/64 to 4096 bytes";
+        assert_eq!(message(|c| c.store_bytes_per_cycle.non_temporal = Some(1e5)), text);
         let text = "non_temporal_bytes: 63B is less than a line; allowed are 64 bytes and more";
         assert_eq!(message(|c| c.non_temporal_bytes = Some(Bytes(63))), text);
     }
