@@ -52,6 +52,32 @@ pub struct WalkCounts {
     pub refs: Vec<[[u64; WALK_PLACES]; WALK_LEVELS]>,
 }
 
+/// Counters of aborted walks by what they were made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AbortedWalks {
+    /// For programs' accesses.
+    pub program: WalkCounts,
+    /// For kernels' references through their direct maps: in guests, whose hosts have not mapped all their memory.
+    pub kernel: WalkCounts,
+}
+
+impl AbortedWalks {
+    /// Both together.
+    pub fn total(&self) -> WalkCounts {
+        let mut sum = self.program.clone();
+        sum.add(&self.kernel);
+        sum
+    }
+
+    /// The walks of one origin.
+    fn by_origin(&mut self, origin: Origin) -> &mut WalkCounts {
+        match origin {
+            Origin::Program => &mut self.program,
+            Origin::Kernel => &mut self.kernel,
+        }
+    }
+}
+
 /// Counters of the walks of one account. A walk that ends in a page fault is counted as aborted only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalksByKind {
@@ -60,7 +86,7 @@ pub struct WalksByKind {
     /// Walks for kernels' references through their direct maps.
     pub kernel: WalkCounts,
     /// Walks of either that ended in a page fault.
-    pub aborted: WalkCounts,
+    pub aborted: AbortedWalks,
 }
 
 /// Counters of all walks.
@@ -118,14 +144,15 @@ impl WalkCounts {
 impl WalksByKind {
     fn new(layers: usize) -> Self {
         let counts = || WalkCounts::new(layers);
-        Self { program: counts(), kernel: counts(), aborted: counts() }
+        Self { program: counts(), kernel: counts(), aborted: AbortedWalks { program: counts(), kernel: counts() } }
     }
 
     /// Adds the counts of another account or run.
     pub fn add(&mut self, other: &Self) {
         self.program.add(&other.program);
         self.kernel.add(&other.kernel);
-        self.aborted.add(&other.aborted);
+        self.aborted.program.add(&other.aborted.program);
+        self.aborted.kernel.add(&other.aborted.kernel);
     }
 }
 
@@ -197,20 +224,23 @@ impl WalkCounters {
         &mut self.accounts[self.current].program
     }
 
-    /// Counts a walk that has ended, on the counters of `kind`.
+    /// Counts a walk that ended in a page fault.
     #[inline]
-    pub fn finish(&mut self, kind: fn(&mut WalksByKind) -> &mut WalkCounts, cycles: Cycles) {
-        kind(&mut self.accounts[self.current]).count_walk(cycles, &self.log);
+    pub fn abort(&mut self, origin: Origin, cycles: Cycles) {
+        self.accounts[self.current].aborted.by_origin(origin).count_walk(cycles, &self.log);
         (self.made, self.last_cycles) = (self.made + 1, cycles);
     }
 
     /// Counts a walk that found a translation.
     #[inline]
     pub fn complete(&mut self, origin: Origin, cycles: Cycles) {
-        match origin {
-            Origin::Program => self.finish(|walks| &mut walks.program, cycles),
-            Origin::Kernel => self.finish(|walks| &mut walks.kernel, cycles),
-        }
+        let walks = &mut self.accounts[self.current];
+        let counts = match origin {
+            Origin::Program => &mut walks.program,
+            Origin::Kernel => &mut walks.kernel,
+        };
+        counts.count_walk(cycles, &self.log);
+        (self.made, self.last_cycles) = (self.made + 1, cycles);
         if self.are_by_kernel && origin == Origin::Program {
             self.by_kernel.count_walk(cycles, &self.log);
         }

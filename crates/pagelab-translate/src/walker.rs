@@ -141,7 +141,7 @@ impl Hardware {
             Ok(_) => self.walks.complete(wanted.origin, spent),
             // The host already had the page before the run, so this walk never happened.
             Err(Faulted(fault)) if is_backed(layers, fault) => return walked,
-            Err(_) => self.walks.finish(|w| &mut w.aborted, spent),
+            Err(_) => self.walks.abort(wanted.origin, spent),
         }
         *cycles += spent;
         walked

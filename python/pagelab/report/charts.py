@@ -52,6 +52,7 @@ _STAGE_COLOURS = (
     "#8c6d31",
     "#e7969c",
     "#6b6ecf",
+    "#bd9e39",
 )
 STAGE_COLOURS = dict(zip(STAGES, _STAGE_COLOURS, strict=True))
 _SYSTEM_COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#e7969c", "#9aa5b1")

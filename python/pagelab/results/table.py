@@ -47,7 +47,7 @@ SERVED = {
 # Where the caches of the own core did not hold a line.
 _BEYOND_L2 = ("l3", "remote", "dram")
 STAGES = ("entry", "lookup", "walk", "allocation", "zeroing", "charge", "rmap", "lru", "install", "return")
-IO_STAGES = ("submit", "completion", "wakeup")
+IO_STAGES = ("submit", "switch", "completion", "wakeup")
 """Of kernels whose requests to devices cost something"""
 _FAULT_KINDS = {
     "zero_page.count": "reads of zero page",

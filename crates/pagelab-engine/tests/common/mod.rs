@@ -268,8 +268,11 @@ pub fn assert_all_is_on_an_account(stats: &Statistics) {
         let value = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
         ["main", "co_runner", "arrivals", "kthread"].iter().map(value).sum::<u64>()
     };
-    let classes = ["base", "data_stall", "translation", "fault", "kernel", "lock_wait", "blocked"];
-    let classes = classes.map(|class| format!("cycles.{class}"));
+    let is_class = |name: &&String| {
+        name.strip_prefix("cycles.").is_some_and(|class| !class.contains('.') && !matches!(class, "idle" | "stolen"))
+    };
+    let classes: Vec<String> = stats.values.keys().filter(is_class).cloned().collect();
+    assert!(classes.len() >= 8, "{classes:?}");
     let others = ["fault.minor.count", "fault.major.count"].map(String::from);
     let (walks, stages) = (shared_between_accounts(stats, "walk."), shared_between_accounts(stats, "layer."));
     assert!(walks.len() > 24 && stages.len() >= 10, "{walks:?} {stages:?}");
@@ -315,6 +318,10 @@ pub fn assert_conserved(stats: &Statistics) {
     };
     assert_eq!(sum("cycles.", ""), stats.values["cycles"]);
     assert_eq!(sum("fault.stage.", ".cycles"), stats.values["fault.cycles"]);
+    for what in ["count", "cycles"] {
+        let parts = ["program", "kernel"].map(|origin| stats.values[&format!("walk.aborted.{origin}.{what}")]);
+        assert_eq!(parts.iter().sum::<u64>(), stats.values[&format!("walk.aborted.{what}")], "{what}");
+    }
     for walk in ["walk", "walk.kernel", "walk.aborted"] {
         assert_eq!(sum(&format!("{walk}.refs."), ""), stats.values[&format!("{walk}.refs")], "{walk}");
     }

@@ -2,6 +2,7 @@
 //! waits.
 
 use crate::common::{ScriptWriter, assert_conserved, config, run, run_all};
+use pagelab_engine::base::code_cost::CodeCycles;
 use pagelab_engine::config::Config;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{EventKind, MapFlags, Protection, Source};
@@ -82,15 +83,55 @@ fn stages_and_the_device_add_up_to_the_latency() {
             [submit + 2 * L1, completion + 2 * L1, wakeup + refs],
             "{completion_by}: the request and its entry of the queue"
         );
-        assert_eq!(stat(&stats, "fault.switch.cycles"), PAGES * switch, "it is spent while the device is at work");
+        assert_eq!(stage("switch"), switch, "it is spent while the device is at work");
+        assert_eq!(stat(&stats, "fault.switch.cycles"), PAGES * switch);
+        assert_eq!(stat(&stats, "fault.stage.switch.instructions"), if switch > 0 { 10 * PAGES } else { 0 });
+        assert_eq!(stat(&stats, "fault.stage.zeroing.instructions"), 0, "nothing is zeroed");
         assert_eq!(stat(&stats, "cycles.io"), PAGES * (READ - switch));
         let latency = stat(&stats, "fault.major.latency.cycles");
-        assert_eq!(latency, stages(&stats) + PAGES * READ, "{completion_by}");
+        assert_eq!(latency, stages(&stats) + stat(&stats, "cycles.io"), "{completion_by}");
         let mean = latency / PAGES;
         for percentile in ["p50", "p99", "p999"] {
             let cycles = stat(&stats, &format!("fault.major.latency.{percentile}"));
             assert!(cycles.abs_diff(mean) < mean / 50, "{percentile}: {cycles} of {mean}");
         }
+    }
+}
+
+#[test]
+fn a_switch_ends_with_the_devices_answer() {
+    let mut config = with("interrupt");
+    let block_io = config.kernel.block_io.as_mut().unwrap();
+    block_io.switch.cycles = CodeCycles::Stated(2 * READ as u32);
+    let (_, stats) = run(&config, reader(), &[0]);
+    assert_conserved(&stats);
+    let switch = ["fault.stage.switch.cycles", "fault.switch.cycles", "cycles.io"].map(|name| stat(&stats, name));
+    assert_eq!(switch, [PAGES * READ, PAGES * READ, 0]);
+}
+
+#[test]
+fn pages_that_are_read_are_charged() {
+    const BATCH: u64 = 16;
+    for pages_at_once in [1, 8] {
+        let mut script = ScriptWriter::new();
+        let (prot, flags) = (Protection::READ_WRITE, MapFlags(MapFlags::SHARED));
+        let file = Some("data".into());
+        script.event(0, EventKind::Mmap { addr: BASE, len: PAGES * PAGE, prot, flags, file, file_offset: 0 });
+        (0..PAGES).for_each(|n| script.load(0, BASE + n * PAGE));
+        let read_ahead = format!("kernel.read_ahead_bytes={}KiB", 4 * pages_at_once);
+        let set = [&read_ahead, "kernel.fault_around_bytes=4KiB", "kernel.charge_batch=16"];
+        let config = config("osdp", &set);
+        let (_, stats) = run(&config, script.finish(), &[0]);
+        assert_conserved(&stats);
+        let (reads, at_a_time) = (stat(&stats, "fault.major.count"), PAGES / pages_at_once);
+        assert!((at_a_time..=2 * at_a_time).contains(&reads), "{reads}");
+        let instructions = u64::from(config.kernel.fault.charge.instructions);
+        assert_eq!(stat(&stats, "fault.stage.charge.instructions"), reads * instructions);
+        // The CPU's stock, and the cgroup each time that the stock is empty.
+        let lines = |place: &&str| stat(&stats, &format!("fault.stage.charge.lines.{place}"));
+        let lines = ["l1", "l2", "l3", "remote", "dram"].iter().map(lines).sum::<u64>();
+        let batches = lines - reads;
+        assert!((PAGES / BATCH..=PAGES / BATCH + 1).contains(&batches), "{pages_at_once}: {batches}");
     }
 }
 

@@ -111,6 +111,7 @@ fn walks_and_faults_of_two_layers_are_on_accounts() {
     assert_all_is_on_an_account(&stats);
     let value = |name: &str| stats.values[name];
     assert!(value("kthread.runs") > 0 && value("kthread.walk.kernel.count") > 0, "kswapd's own walks");
+    assert!(value("cycles.io") > 0 && value("cycles.stolen") > 0, "accounts have these, too");
     for source in ["source.0", "source.1", "co_runner.0", "co_runner.1"] {
         let source_value = |name: &str| value(&format!("{source}.{name}"));
         let refs = |layer: &str| {

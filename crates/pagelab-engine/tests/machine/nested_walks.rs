@@ -40,6 +40,27 @@ fn walks_that_fault_in_the_host_cost_what_they_have_read() {
 }
 
 #[test]
+fn cycles_of_aborted_walks_are_in_the_class_of_what_they_were_made_for() {
+    for system in ["radix", "nested-radix", "nested-radix-cold"] {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 64 << 12);
+        (0..64).for_each(|page| script.store(0, BASE + (page << 12)));
+        let config = config(system, &[]);
+        let (_, stats) = run(&config, script.finish(), &[0]);
+        assert_conserved(&stats);
+        let stat = |name: &str| stats.values[name];
+        let cold = system == "nested-radix-cold";
+        assert_eq!(stat("walk.aborted.kernel.count") > 0, cold, "{system}: the host gives the guest's kernel memory");
+        assert!(stat("walk.aborted.program.count") >= 64, "{system}");
+        // Programs wait for the second TLB, and for walks of both kinds.
+        let looked_up = ["dtlb.l1.misses", "dtlb.l1.retries", "itlb.l1.misses", "itlb.l1.retries"].map(stat);
+        let second = u64::from(config.machine.tlb.l2_latency_cycles);
+        let walks = stat("walk.cycles") + stat("walk.aborted.program.cycles");
+        assert_eq!(stat("cycles.translation"), walks + second * looked_up.iter().sum::<u64>(), "{system}");
+    }
+}
+
+#[test]
 fn an_mmu_cache_takes_up_what_a_walk_has_read_before_it_faulted_in_the_host_and_no_more() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x1000);

@@ -33,9 +33,8 @@ impl Fault {
             let pages = self.take_window(os, file, page);
             let layer = self.layer(os);
             return match () {
-                () if !pages.is_empty() || layer.memory.page_use.cached(file, page).is_some() => {
-                    Ok(FaultState::Read { pages })
-                }
+                () if !pages.is_empty() => Ok(FaultState::ChargeRead { pages }),
+                () if layer.memory.page_use.cached(file, page).is_some() => Ok(FaultState::Read { pages }),
                 () if tries && layer.memory.can_reclaim(Pressure::Memory) => {
                     Ok(FaultState::Reclaim { pressure: Pressure::Memory })
                 }
@@ -94,11 +93,14 @@ impl Fault {
 
     /// The frames are charged to the cgroup.
     pub(super) fn charged(&mut self, os: &mut Os, cpu: CpuId) -> FaultState {
-        let context = self.context(os);
-        let (batch, pages) = (os.costs.charge_batch, 1 << self.target.order);
-        let layer = self.layer(os);
-        layer.consume_charge(cpu, context.group, pages, batch);
+        self.charge_pages(os, cpu, 1 << self.target.order);
         FaultState::Rmap
+    }
+
+    /// Charges pages to the cgroup.
+    pub(super) fn charge_pages(&mut self, os: &mut Os, cpu: CpuId, pages: u32) {
+        let (context, batch) = (self.context(os), os.costs.charge_batch);
+        self.layer(os).consume_charge(cpu, context.group, pages, batch);
     }
 
     /// What must happen before memory is allocated, if it is short; `None` if nothing must.

@@ -19,7 +19,8 @@
 //! second frees its frame. Here it waits after its walk, so a frame is never allocated twice. A mapping call waits for
 //! faults in progress, but not vice versa, since it is carried out at once. A kernel's objects of an address space
 //! share one frame. Additional pages of a fault cost references, but instructions only if the preset says so
-//! (`page_instructions`).
+//! (`page_instructions`). Pages of a file that are read together are charged in one step, with the cost of one page and
+//! the references of all.
 
 mod allocate;
 mod anonymous;
@@ -182,7 +183,7 @@ impl Fault {
             | FaultState::WriteBack { .. }
             | FaultState::Supply => Stage::Allocation,
             FaultState::Zeroing | FaultState::Read { .. } => Stage::Zeroing,
-            FaultState::Charge => Stage::Charge,
+            FaultState::Charge | FaultState::ChargeRead { .. } => Stage::Charge,
             FaultState::Rmap => Stage::Rmap,
             FaultState::Lru => Stage::Lru,
             FaultState::Lock | FaultState::Install { .. } | FaultState::Rehash { .. } => Stage::Install,
@@ -259,12 +260,13 @@ impl Fault {
                 Err(key) => return Ok(Next::Block(key)),
             },
             FaultState::Supply => self.supply(os, effects, cpu),
-            FaultState::WriteBack { .. } | FaultState::Place(_) | FaultState::Read { .. } => {
-                match self.commit_owned(os, effects, task) {
-                    Ok(state) => state,
-                    Err(next) => return Ok(next),
-                }
-            }
+            FaultState::WriteBack { .. }
+            | FaultState::Place(_)
+            | FaultState::ChargeRead { .. }
+            | FaultState::Read { .. } => match self.commit_owned(os, effects, task) {
+                Ok(state) => state,
+                Err(next) => return Ok(next),
+            },
             FaultState::Refill { .. } => FaultState::Zeroing,
             FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
@@ -305,6 +307,10 @@ impl Fault {
                     return Err(Next::Block(key));
                 }
             },
+            FaultState::ChargeRead { pages } => {
+                self.charge_pages(os, task.cpu, pages.len() as u32);
+                FaultState::Read { pages }
+            }
             FaultState::Read { pages } => {
                 let FaultWork::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
                 self.finish_read(os, effects, file, &pages);

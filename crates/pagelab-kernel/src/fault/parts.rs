@@ -206,6 +206,10 @@ pub(super) enum FaultState {
     WriteBack {
         scan: Box<ReclaimScan>,
     },
+    /// Charge the frames of pages that will be read (Linux `filemap_add_folio`).
+    ChargeRead {
+        pages: Vec<(u64, Pfn)>,
+    },
     /// Read pages of a file into these frames.
     Read {
         pages: Vec<(u64, Pfn)>,

@@ -135,6 +135,9 @@ impl Fault {
             }
             FaultState::Zeroing if self.progress.work == FaultWork::SwapIn => self.plan_swap_in(layer, step),
             FaultState::Zeroing => self.plan_zeroing(os.costs.clearing_order, step),
+            FaultState::ChargeRead { pages } => {
+                layer.plan_charge(self.request.cpu, space.group, pages.len() as u32, step);
+            }
             FaultState::Charge => layer.plan_charge(self.request.cpu, space.group, 1 << self.target.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
             FaultState::Lru => layer.plan_gather(self.request.cpu, space.group, os.costs.lru_batch, step),

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::lock_kind::LockQueues;
 use pagelab_hardware::cache::HitLevel;
@@ -31,6 +32,8 @@ pub enum Stage {
     Return,
     /// Block layer and driver, up to the doorbell. This stage and the following exist in kernels with `block_io`.
     Submit,
+    /// Switch from the waiting task to another one or to idle, while the device works.
+    Switch,
     /// Interrupt and completion, up to the wake-up.
     Completion,
     /// From the wake-up until the task runs.
@@ -42,7 +45,7 @@ impl Stage {
     pub const OF_HANDLING: RangeInclusive<usize> = Self::Walk as usize..=Self::Install as usize;
 
     /// All stages, in the order of their counters.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Entry,
         Self::Lookup,
         Self::Walk,
@@ -54,6 +57,7 @@ impl Stage {
         Self::Install,
         Self::Return,
         Self::Submit,
+        Self::Switch,
         Self::Completion,
         Self::Wakeup,
     ];
@@ -75,6 +79,7 @@ impl Stage {
             Self::Install => "install",
             Self::Return => "return",
             Self::Submit => "submit",
+            Self::Switch => "switch",
             Self::Completion => "completion",
             Self::Wakeup => "wakeup",
         }
@@ -149,5 +154,15 @@ impl FaultCounters {
     pub fn spend_before_pte(&mut self, cycles: Cycles, fills: bool) {
         self.before_pte_cycles += cycles;
         self.fill_cycles += if fills { cycles } else { Cycles::ZERO };
+    }
+
+    /// Counts the cycles of switching from a task whose fault waits for a device. They end with the device's answer at
+    /// the latest.
+    pub fn note_switch(&mut self, switch: &CodeCost, spent: Cycles) {
+        let stage = Stage::Switch as usize;
+        self.cycles[stage] += spent;
+        let preset = spent.min(switch.cycles);
+        self.preset_cycles[stage] += preset;
+        self.timed_cycles[stage] += spent - preset;
     }
 }

@@ -79,7 +79,7 @@ impl Statistics {
         );
         self.fault_latencies(kernels);
         if os.costs.block_io.is_some() {
-            let text = "Cycles of switching from tasks that wait for a device to idle, while the device is busy; included in cycles.kernel";
+            let text = "Cycles of switching from tasks that wait for a device to idle, while the device is busy: of page faults (fault.stage.switch.cycles) and of calls that write pages (in cycles.kernel)";
             self.cycles("fault.switch.cycles", os.faults.iter().map(|f| f.switch_cycles).sum(), text);
         }
         self.mapping_calls(kernels);

@@ -23,10 +23,13 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::os::Os;
 use pagelab_tables::mmu_cache::SegmentCounts;
 use pagelab_translate::counters::{
-    FrameTagCounters, PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES, WalkCounters,
-    WalkCounts,
+    AbortedWalks, FrameTagCounters, PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES,
+    WalkCounters, WalkCounts,
 };
 use pagelab_translate::hardware::Hardware;
+
+/// Meaning of the statistics `walk.aborted`.
+const ABORTED: &str = "page walks that ended in a page fault";
 
 impl Statistics {
     /// All statistics of a simulation that has ended.
@@ -151,12 +154,13 @@ impl Statistics {
         for (prefix, counts, text) in [
             ("walk", &all.program, "completed page walks of the programs"),
             ("walk.kernel", &all.kernel, "completed page walks of the kernels' direct maps"),
-            ("walk.aborted", &all.aborted, "page walks that ended in a page fault"),
+            ("walk.aborted", &all.aborted.total(), ABORTED),
         ] {
             self.count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
             self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
             self.walk_refs(prefix, counts, StatKind::Robust, text);
         }
+        self.aborted_walks("walk.aborted", &all.aborted, StatKind::Robust, ABORTED);
         self.count(
             "walk.dirty.count",
             walks.dirty_walks,
@@ -192,6 +196,19 @@ impl Statistics {
             if let Some(counts) = hw.mmu_caches.segment_counts(index.into()) {
                 self.segment_lookaside(&format!("layer.{}.mmu_cache.segments", layer.name), &counts);
             }
+        }
+    }
+
+    /// Aborted walks by what they were made for.
+    fn aborted_walks(&mut self, prefix: &str, walks: &AbortedWalks, kind: StatKind, text: &str) {
+        for (name, counts, what) in [
+            ("program", &walks.program, "accesses of programs; their cycles are in cycles.translation"),
+            ("kernel", &walks.kernel, "references of kernel code; their cycles are in the classes of that code"),
+        ] {
+            let (prefix, text) = (format!("{prefix}.{name}"), format!("{text}, for {what}"));
+            let count = Measure::count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
+            self.add(count.with_kind(kind));
+            self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Statistics by source, if there is more than one.
 
-use super::classes;
+use super::{ABORTED, classes};
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::Statistics;
 use crate::programs::account::Account;
@@ -96,13 +96,15 @@ impl Statistics {
     fn kernels(&mut self, prefix: &str, text: &str, account: &Account, os: &Os) {
         for (name, counts, what) in [
             ("walk.kernel", &account.walks.kernel, "completed page walks of the kernels' direct maps"),
-            ("walk.aborted", &account.walks.aborted, "page walks that ended in a page fault"),
+            ("walk.aborted", &account.walks.aborted.total(), ABORTED),
         ] {
             let (prefix, text) = (format!("{prefix}.{name}"), format!("{what}, for {text}"));
             self.timed_count(format!("{prefix}.count"), counts.count, format!("Number of {text}"));
             self.cycles(format!("{prefix}.cycles"), counts.cycles, format!("Cycles of {text}"));
             self.walk_refs(&prefix, counts, StatKind::Timing, &text);
         }
+        let aborted = format!("{ABORTED}, of {text}");
+        self.aborted_walks(&format!("{prefix}.walk.aborted"), &account.walks.aborted, StatKind::Timing, &aborted);
         for (layer, cycles) in os.layers.iter().zip(&account.faults.stages) {
             let whose = format!("page faults of {text} that the kernel of layer `{}` handled", layer.name);
             self.stages(&format!("{prefix}.layer.{}", layer.name), &cycles[..os.stages()], &whose);

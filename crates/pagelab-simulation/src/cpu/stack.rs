@@ -17,6 +17,7 @@ use pagelab_base::step::{Next, Step};
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
 use pagelab_hardware::core_model::kernel_branches::KernelBranches;
 use pagelab_kernel::effects::Effects;
+use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::layer::code::CODE_PATHS;
 use pagelab_kernel::locks::TaskId;
 
@@ -143,7 +144,8 @@ impl Simulation {
                 && !self.scheduler.has_sibling(&mut self.programs, cpu)?
                 && !self.scheduler.is_spun_for(cpu, &self.kernels.os.locks);
         let Cpu { clock, task, .. } = &mut self.scheduler.cpus[cpu];
-        let Step { io, switch, stalls, .. } = &mut task.stack.last_mut().expect("a step of it asks").step;
+        let StackEntry { step: Step { io, switch, stalls, .. }, stage, activity, .. } =
+            task.stack.last_mut().expect("a step of it asks");
         let reclaim = self.kernels.os.layers[layer]
             .memory
             .reclaim
@@ -162,8 +164,12 @@ impl Simulation {
             }
         }
         let spent = (switch.cycles + clock.time(switch.timed_by_core)).min(done - clock.now());
-        clock.spend(Class::Kernel, spent);
-        self.kernels.os.faults[layer].switch_cycles += spent;
+        clock.spend(if stage.is_some() { Class::Fault } else { activity.class() }, spent);
+        let counters = &mut self.kernels.os.faults[layer];
+        counters.switch_cycles += spent;
+        if stage.is_some() {
+            counters.note_switch(switch, spent);
+        }
         let waits = MANY && done > clock.now() && (done > limit || !one_task && !*stalls);
         if waits {
             let key = self.scheduler.agenda.enter_answer(done, *stalls);
@@ -238,7 +244,7 @@ impl Simulation {
 /// Charges the costs of the current step beyond its references, and records them if the access is profiled.
 #[inline(always)]
 fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, miss: &mut Option<Box<Miss>>) {
-    let Step { preset, cycles, before_pte, fills, .. } = entry.step;
+    let Step { preset, cycles, before_pte, fills, switch, .. } = entry.step;
     let timed = clock.time(preset.timed_by_core);
     let mut cycles = cycles + preset.cycles + timed;
     if let Some(branches) = kernels.branches {
@@ -256,7 +262,8 @@ fn charge_step(entry: &StackEntry, clock: &mut CpuClock, kernels: &mut Kernels, 
         let counters = &mut kernels.os.faults[entry.layer];
         counters.preset_cycles[stage as usize] += preset.cycles;
         counters.timed_cycles[stage as usize] += timed;
-        counters.instructions[stage as usize] += preset.instructions;
+        counters.instructions[stage as usize] += preset.instructions - switch.instructions;
+        counters.instructions[Stage::Switch as usize] += switch.instructions;
         if before_pte > 0 {
             counters.spend_before_pte(cycles, fills);
         }

@@ -70,7 +70,7 @@ impl Hardware {
                 exit += self.system_ref(core, address, true, true, Requester::Kernel).cycles;
                 self.shadow.replaced += u64::from(held_tag != 0 && held_tag != tag);
             }
-            self.walks.finish(|w| &mut w.aborted, done.cycles);
+            self.walks.abort(wanted.origin, done.cycles);
             self.shadow.misses += 1;
             self.shadow.cycles += exit;
             *cycles += done.cycles + exit;

@@ -60,7 +60,7 @@ impl Hardware {
             {
                 return filled.map(|(found, _)| found);
             }
-            self.walks.finish(|w| &mut w.aborted, spent);
+            self.walks.abort(origin, spent);
             *cycles += spent;
             self.shadow.misses += 1;
             self.shadow.cycles += exit;

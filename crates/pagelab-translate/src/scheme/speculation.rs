@@ -60,7 +60,7 @@ impl Hardware {
                 if !is_backed(layers, &fault) {
                     let waited = spent + if usable.is_some() { flush } else { Cycles::ZERO };
                     self.speculation.wrong += u64::from(usable.is_some() && origin == Origin::Program);
-                    self.walks.finish(|w| &mut w.aborted, waited);
+                    self.walks.abort(origin, waited);
                     *cycles += waited;
                 }
                 return Err(Faulted(fault));
