@@ -17,7 +17,6 @@ use crate::locks::Locks;
 use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::reclaim::{Cgroup, GroupId, Pressure, Reclaim, ReclaimScan};
-use crate::threads::config::ThreadConfig;
 use crate::translation_cache::TranslationCaches;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
@@ -94,22 +93,7 @@ impl Os {
         }
         os.layers = booted.into_iter().map(|l| l.expect("every layer is in the boot order")).collect();
         os.tops = config.system.tops();
-        os.check_balloons(config.kernel)?;
         Ok(os)
-    }
-
-    /// Refuses balloons that are larger than the memory of a guest.
-    fn check_balloons(&self, kernel: &KernelConfig) -> Result<(), EngineError> {
-        let ThreadConfig::On(balloon) = &kernel.threads.balloon else { return Ok(()) };
-        let mut guests = self.tops.iter().map(|&top| &self.layers[top]).filter(|layer| layer.host.is_some());
-        match guests.find(|guest| balloon.bytes.0 > guest.memory_bytes()) {
-            Some(guest) => {
-                let (bytes, memory) = (balloon.bytes, Bytes(guest.memory_bytes()));
-                let what = format!("{bytes} are more than the {memory} of the guest `{}`", guest.name);
-                Err(EngineError::config("kernel.threads.balloon.bytes", what))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Sets up reclaim for the layers that have a device. A host has a swap area for the memory of its guests, no

@@ -24,9 +24,11 @@ use crate::reclaim::ReclaimMarks;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
 use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_trace::EventKind;
+use pagelab_trace::quantity::Bytes;
 use parameters::Parameters;
 
 /// Its configuration. This module is below the kernels and imports nothing from them.
@@ -164,6 +166,15 @@ impl Balloon {
 
 impl Thread for Balloon {
     type Parameters = Parameters;
+
+    fn check(layer: &Layer, parameters: &Parameters, key: &str) -> Result<(), EngineError> {
+        let (bytes, memory) = (parameters.bytes, Bytes(layer.memory_bytes()));
+        if layer.host.is_some() && bytes.0 > memory.0 {
+            let what = format!("{bytes} are more than the {memory} of the guest `{}`", layer.name);
+            return Err(EngineError::config(format!("{key}.bytes"), what));
+        }
+        Ok(())
+    }
 
     fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Parameters) -> Option<Self> {
         let counts = BalloonCounts::default();

@@ -43,6 +43,7 @@ use crate::needs::Need;
 use crate::os::Os;
 use config::ThreadParameters;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 
@@ -80,6 +81,15 @@ pub trait Thread: Sized {
     /// Whether it runs in the kernel of a layer that `hosts` guests or runs programs.
     fn runs_in(hosts: bool) -> bool {
         if hosts { Self::IN_HOSTS } else { Self::WITH_PROGRAMS }
+    }
+
+    /// Refuses parameters with which it cannot run in a layer's kernel; `key` is that of the thread. Default: accepts all
+    /// that [`ThreadParameters::validate`] accepts.
+    ///
+    /// # Errors
+    /// The key with an impossible value, and what would be possible.
+    fn check(_layer: &Layer, _parameters: &Self::Parameters, _key: &str) -> Result<(), EngineError> {
+        Ok(())
     }
 
     /// Creates the thread of a layer, asleep; `None` if it has nothing to do in the layer.

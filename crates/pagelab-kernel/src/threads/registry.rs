@@ -8,6 +8,7 @@ use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 
@@ -43,6 +44,19 @@ macro_rules! make_threads {
                     all.extend(thread.map(Self::$Thread));
                 })+
                 all
+            }
+
+            /// Refuses threads that cannot run in a layer, which `hosts` guests or runs programs.
+            ///
+            /// # Errors
+            /// See [`Thread::check`].
+            pub fn check(layer: &Layer, hosts: bool, config: &ThreadsConfig) -> Result<(), EngineError> {
+                $(if let ThreadConfig::On(parameters) = &config.$module
+                    && <super::$module::$Thread as Thread>::runs_in(hosts)
+                {
+                    super::$module::$Thread::check(layer, parameters, concat!("kernel.threads.", stringify!($module)))?;
+                })+
+                Ok(())
             }
 
             /// The threads of a layer that work for its fault engine.

@@ -16,6 +16,7 @@ use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::error::EngineError;
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::Next;
 
@@ -60,9 +61,20 @@ impl KernelThreads {
         }
     }
 
-    /// Adds the threads that the configuration starts in a layer.
-    pub fn add_all(&mut self, id: LayerId, layer: &Layer, hosts: bool, config: &ThreadsConfig) {
+    /// Adds the threads that the configuration starts in a layer, which `hosts` guests or runs programs.
+    ///
+    /// # Errors
+    /// One of them cannot run there: see [`Thread::check`](super::Thread::check).
+    pub fn add_all(
+        &mut self,
+        id: LayerId,
+        layer: &Layer,
+        hosts: bool,
+        config: &ThreadsConfig,
+    ) -> Result<(), EngineError> {
+        KernelThread::check(layer, hosts, config)?;
         KernelThread::new_in_layer(id, layer, hosts, config).into_iter().for_each(|thread| _ = self.add(thread));
+        Ok(())
     }
 
     /// See [`KernelThread::counters`].

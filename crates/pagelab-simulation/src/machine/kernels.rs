@@ -58,7 +58,7 @@ impl Kernels {
         let mut threads = KernelThreads::default();
         for layer in LayerId::all(os.layers.len()) {
             let hosts = !os.tops().contains(&layer);
-            threads.add_all(layer, &os.layers[layer], hosts, &config.kernel.threads);
+            threads.add_all(layer, &os.layers[layer], hosts, &config.kernel.threads)?;
         }
         LayerId::all(os.layers.len()).for_each(|layer| threads.add_engine_threads(layer, &os.layers[layer]));
         effects.wakeups.into_iter().for_each(|(layer, need)| threads.wake(layer, need));
