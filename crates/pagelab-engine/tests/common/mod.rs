@@ -262,17 +262,15 @@ pub fn try_beside(
     Ok((simulation, stats))
 }
 
-/// The costs of main and other sources sum to the totals, except for CPUs without work.
+/// The costs of main and other sources, of CPUs without a source and of kernel threads sum to the totals.
 pub fn assert_all_is_on_an_account(stats: &Statistics) {
     let sum = |name: &str| {
         let value = |role: &&str| stats.values.get(&format!("{role}.{name}")).copied().unwrap_or(0);
-        ["main", "co_runner", "arrivals", "kthread"].iter().map(value).sum::<u64>()
+        ["main", "co_runner", "arrivals", "no_source", "kthread"].iter().map(value).sum::<u64>()
     };
-    let is_class = |name: &&String| {
-        name.strip_prefix("cycles.").is_some_and(|class| !class.contains('.') && !matches!(class, "idle" | "stolen"))
-    };
+    let is_class = |name: &&String| name.strip_prefix("cycles.").is_some_and(|class| !class.contains('.'));
     let classes: Vec<String> = stats.values.keys().filter(is_class).cloned().collect();
-    assert!(classes.len() >= 8, "{classes:?}");
+    assert!(classes.len() >= 10, "{classes:?}");
     let others = ["fault.minor.count", "fault.major.count"].map(String::from);
     let (walks, stages) = (shared_between_accounts(stats, "walk."), shared_between_accounts(stats, "layer."));
     assert!(walks.len() > 24 && stages.len() >= 10, "{walks:?} {stages:?}");

@@ -91,7 +91,7 @@ fn kind_of(name: &str, config: &Config, stats: &Statistics) -> String {
     let mut parts: Vec<&str> = name.split('.').collect();
     let account = match parts[..] {
         ["co_runner" | "source", number, ..] if number.parse::<u8>().is_ok() => 2,
-        ["main" | "co_runner" | "arrivals" | "kthread", ..] => 1,
+        ["main" | "co_runner" | "arrivals" | "no_source" | "kthread", ..] => 1,
         _ => 0,
     };
     if stats.values.contains_key(&parts[account..].join(".")) {

@@ -83,8 +83,8 @@ pub trait Thread: Sized {
         if hosts { Self::IN_HOSTS } else { Self::WITH_PROGRAMS }
     }
 
-    /// Refuses parameters with which it cannot run in a layer's kernel; `key` is that of the thread. Default: accepts all
-    /// that [`ThreadParameters::validate`] accepts.
+    /// Refuses parameters with which it cannot run in a layer's kernel; `key` is that of the thread. Default: accepts
+    /// all that [`ThreadParameters::validate`] accepts.
     ///
     /// # Errors
     /// The key with an impossible value, and what would be possible.

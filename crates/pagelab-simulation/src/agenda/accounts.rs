@@ -1,8 +1,11 @@
 //! Accounts of sources: on whose behalf cycles, walks and faults were spent.
 
+use crate::machine::cpu::Cpu;
 use crate::machine::simulation::Simulation;
 use crate::programs::account::walk_account;
+use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
+use pagelab_hardware::core_model::clock::Class;
 use pagelab_translate::counters::WalkCounters;
 
 impl Simulation {
@@ -18,8 +21,9 @@ impl Simulation {
     pub(crate) fn charge_account(&mut self, cpu: CpuId) {
         self.charge_faults(cpu);
         let cpu = &mut self.scheduler.cpus[cpu];
-        if let Some(input) = cpu.owner {
-            cpu.charge_to(&mut self.programs.inputs[input].account.cycles);
+        match cpu.owner {
+            Some(input) => cpu.charge_to(&mut self.programs.inputs[input].account.cycles),
+            None => cpu.charge_unowned(&mut self.programs.unowned),
         }
     }
 
@@ -50,5 +54,33 @@ impl Simulation {
         self.charge_account(cpu);
         self.scheduler.cpus[cpu].owner = None;
         self.begin_account(cpu);
+    }
+}
+
+impl Cpu {
+    /// Charges the cycles since the last call to an account, by class.
+    #[inline]
+    pub(crate) fn charge_to(&mut self, account: &mut [Cycles; Class::ALL.len()]) {
+        for class in Class::ALL {
+            let (now, charged) = (self.clock.spent(class), &mut self.charged[class as usize]);
+            account[class as usize] += now - *charged;
+            *charged = now;
+        }
+    }
+
+    /// Adds to `unowned` the cycles since the last call in which it worked for no source: its idle cycles, and all
+    /// others if it has no owner.
+    pub(crate) fn charge_unowned(&mut self, unowned: &mut [Cycles; Class::ALL.len()]) {
+        let before = self.charged;
+        for class in Class::ALL {
+            if self.owner.is_none() || class == Class::Idle {
+                self.charged[class as usize] = self.clock.spent(class);
+            }
+        }
+        // The run's cycles are those of the programs' CPUs.
+        if !self.is_kernel_only {
+            let pairs = self.charged.iter().zip(before);
+            unowned.iter_mut().zip(pairs).for_each(|(sum, (&now, before))| *sum += now - before);
+        }
     }
 }

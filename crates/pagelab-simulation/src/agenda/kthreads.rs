@@ -65,7 +65,7 @@ impl Simulation {
     fn wake_thread_at(&mut self, thread: usize, time: Cycles) {
         let cpu = self.kernels.thread_cpus[thread];
         if self.scheduler.make_ready(cpu, Class::Idle, time, &self.kernels.os.locks) {
-            self.scheduler.cpus[cpu].discard_idle();
+            self.scheduler.cpus[cpu].charge_unowned(&mut self.programs.unowned);
             self.scheduler.cpus[cpu].exit_idle(&mut self.hw, &mut self.kernels);
         }
     }

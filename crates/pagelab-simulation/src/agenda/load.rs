@@ -36,7 +36,7 @@ impl Simulation {
         }
         if self.scheduler.make_ready(cpu, Class::Idle, time, &self.kernels.os.locks) {
             let this_cpu = &mut self.scheduler.cpus[cpu];
-            this_cpu.discard_idle();
+            this_cpu.charge_unowned(&mut self.programs.unowned);
             this_cpu.owner = Some(input);
             self.scheduler.cpus[cpu].exit_idle(&mut self.hw, &mut self.kernels);
         }

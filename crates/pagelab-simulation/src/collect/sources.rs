@@ -58,7 +58,22 @@ impl Statistics {
             self.account("arrivals", "the arrivals", &load.arrival_account, simulation);
         }
         if simulation.programs.has_accounts() {
+            self.unowned(simulation);
             self.kernels("kthread", "kernel threads", &simulation.programs.thread_account(&simulation.hw.walks), os);
+        }
+    }
+
+    /// Cycles of CPUs that worked for no source: they were idle, were interrupted then, or ran kernel threads.
+    fn unowned(&mut self, simulation: &Simulation) {
+        let mut unowned = simulation.programs.unowned;
+        for cpu in simulation.scheduler.program_cpus() {
+            cpu.clone().charge_unowned(&mut unowned);
+        }
+        let text = "CPUs while they worked for no source";
+        self.cycles("no_source.cycles", unowned.iter().sum(), format!("Cycles of {text}"));
+        for &(class, name, spent_on) in classes(&simulation.scheduler) {
+            let cycles = unowned[class as usize];
+            self.cycles(format!("no_source.cycles.{name}"), cycles, format!("Cycles of {text}: {spent_on}"));
         }
     }
 

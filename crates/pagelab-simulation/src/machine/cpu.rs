@@ -575,21 +575,6 @@ impl Cpu {
         self.owner.filter(|_| matches!(self.slot, TaskSlot::Queue(_)))
     }
 
-    /// Charges the cycles since the last call to an account, by class.
-    #[inline]
-    pub(crate) fn charge_to(&mut self, account: &mut [Cycles; Class::ALL.len()]) {
-        for class in Class::ALL {
-            let (now, charged) = (self.clock.spent(class), &mut self.charged[class as usize]);
-            account[class as usize] += now - *charged;
-            *charged = now;
-        }
-    }
-
-    /// Charges idle cycles to no source: the source that the CPU was idle for has not been there.
-    pub(crate) fn discard_idle(&mut self) {
-        self.charged[Class::Idle as usize] = self.clock.spent(Class::Idle);
-    }
-
     /// Loads an address space with its tag, or none.
     pub fn set_space(&mut self, space: Option<(SpaceId, Asid)>) {
         self.space = space.map(|(space, _)| space);

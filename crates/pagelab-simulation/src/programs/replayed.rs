@@ -7,6 +7,7 @@ use crate::programs::role::Role;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, SpaceId};
+use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::home::ProcessTarget;
 use pagelab_kernel::os::Os;
 use pagelab_trace::calls::CallStacks;
@@ -27,6 +28,8 @@ pub struct Programs {
     seen_faults: FaultCounts,
     /// The counts of page faults for kernel threads.
     thread_faults: FaultCounts,
+    /// Cycles by class of the programs' CPUs while they worked for no source.
+    pub(crate) unowned: [Cycles; Class::ALL.len()],
     /// Maximum of accesses of each source.
     max_accesses: Option<u64>,
     /// Accesses of a source that may be buffered for threads that lag behind (`engine.input_window_accesses`).
@@ -37,7 +40,8 @@ impl Programs {
     /// The sources of a run before its start. `max_accesses` and `window` also apply to sources that start later.
     pub(crate) fn new(inputs: Vec<Input>, load: Load, max_accesses: Option<u64>, window: u64) -> Self {
         let (seen_faults, thread_faults) = (FaultCounts::default(), FaultCounts::default());
-        Self { inputs, load, replayed: 0, seen_faults, thread_faults, max_accesses, window }
+        let unowned = [Cycles::ZERO; Class::ALL.len()];
+        Self { inputs, load, replayed: 0, seen_faults, thread_faults, unowned, max_accesses, window }
     }
 
     /// Whether there are statistics by source: there is, or may be, more than one.
