@@ -204,6 +204,18 @@ impl BlockKey {
         }
     }
 
+    /// Whether Linux has a spin lock there.
+    pub fn is_spin_lock(self) -> bool {
+        match self {
+            Self::PageTable { .. } | Self::Placement { .. } => true,
+            Self::Page { .. }
+            | Self::Mappings { .. }
+            | Self::Engine { .. }
+            | Self::Writeback { .. }
+            | Self::Answer { .. } => false,
+        }
+    }
+
     /// Whether the activity waits for a device rather than another task.
     pub fn waits_for_device(self) -> bool {
         matches!(self, Self::Answer { .. })

@@ -22,6 +22,8 @@ pub struct TaskId {
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     held: Vec<(BlockKey, TaskId)>,
+    /// Free keys that the first task of their queue is about to take.
+    reserved: Vec<(BlockKey, TaskId)>,
     readers: Vec<MappingReader>,
     /// Released keys whose waiting tasks have not been woken yet.
     released: Vec<BlockKey>,
@@ -62,6 +64,12 @@ impl Locks {
             assert_ne!(holder, by, "{key:?} is held by this task already");
             return false;
         }
+        if let Some(at) = self.reserved.iter().position(|&(reserved, _)| reserved == key) {
+            if self.reserved[at].1 != by {
+                return false;
+            }
+            self.reserved.swap_remove(at);
+        }
         self.held.push((key, by));
         true
     }
@@ -69,7 +77,7 @@ impl Locks {
     /// The tasks that hold a key, or that prevent changes of a space's mappings.
     pub fn holders(&self, key: BlockKey) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().filter(move |reader| key == BlockKey::Mappings { space: reader.space });
-        let held = self.held.iter().filter(move |(held, _)| *held == key);
+        let held = self.held.iter().chain(&self.reserved).filter(move |(held, _)| *held == key);
         held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
     }
 
@@ -78,6 +86,28 @@ impl Locks {
         let at = self.held.iter().position(|&held| held == (key, by));
         self.held.swap_remove(at.expect("only a holder releases"));
         self.released.push(key);
+    }
+
+    /// Reserves a key that has been released for a task that waits for it. False if another task holds it again.
+    pub fn reserve(&mut self, key: BlockKey, task: TaskId) -> bool {
+        let is_free = !self.is_held(key) && self.reserved.iter().all(|&(reserved, _)| reserved != key);
+        if is_free {
+            self.reserved.push((key, task));
+        }
+        is_free
+    }
+
+    /// Gives up what is reserved for a task that has not taken it.
+    pub fn end_reservation(&mut self, task: TaskId) {
+        if let Some(at) = self.reserved.iter().position(|&(_, reserved_for)| reserved_for == task) {
+            let (key, _) = self.reserved.swap_remove(at);
+            self.released.push(key);
+        }
+    }
+
+    /// Whether any key is reserved.
+    pub fn any_reserved(&self) -> bool {
+        !self.reserved.is_empty()
     }
 
     /// Wakes the tasks that wait for an event, by a key that no task holds.
@@ -150,6 +180,25 @@ impl Locks {
 mod tests {
     use super::*;
     use pagelab_base::ids::{LayerId, SpaceIx};
+
+    #[test]
+    fn a_reserved_key_is_taken_by_its_task_alone() {
+        let space = SpaceId { layer: LayerId(0), index: SpaceIx(1) };
+        let key = BlockKey::Page { space, page: 5 };
+        let mut locks = Locks::default();
+        let [first, second] = [0, 1].map(|cpu| TaskId { cpu: CpuId(cpu), number: 0 });
+        assert!(locks.reserve(key, first));
+        assert!(!locks.reserve(key, second) && !locks.acquire(key, second));
+        assert_eq!(locks.holders(key).collect::<Vec<_>>(), [first]);
+        assert!(locks.acquire(key, first) && !locks.any_reserved() && !locks.reserve(key, second));
+        locks.release(key, first);
+        assert_eq!(locks.take_released(), Some(key));
+        assert!(locks.reserve(key, second));
+        locks.end_reservation(first);
+        assert_eq!(locks.take_released(), None);
+        locks.end_reservation(second);
+        assert_eq!((locks.take_released(), locks.any_reserved()), (Some(key), false));
+    }
 
     #[test]
     fn tasks_of_one_cpu_are_distinguished() {

@@ -36,6 +36,9 @@ pub struct KernelConfig {
     pub fault_kinds: FaultKinds,
     /// The lock that a fault holds while it uses the mappings.
     pub fault_lock: FaultLock,
+    /// In which order tasks that spin for a lock get it.
+    #[serde(default, skip_serializing_if = "SpinLocks::is_default")]
+    pub spin_locks: SpinLocks,
     /// The data structure that finds the VMA of an address.
     pub vma_index: VmaIndex,
     /// Whether reads of untouched private anonymous memory map the zero page. With `off`, each such page gets a zeroed
@@ -175,6 +178,25 @@ impl FaultLock {
             Self::Mm => LockKind::MmapRead,
             Self::Vma => LockKind::Vma,
         }
+    }
+}
+
+/// Who gets a spin lock that is released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpinLocks {
+    /// All tasks that wait for it try to take it, and each refers to its line.
+    #[default]
+    Unordered,
+    /// The task that has spun for it longest; the others do not refer to its line (`queued_spin_lock_slowpath`, on x86
+    /// since Linux 4.2).
+    Queued,
+}
+
+impl SpinLocks {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -15,7 +15,7 @@ pub use boot::{BootConfig, MachineResources};
 pub use code::KernelCodeConfig;
 pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{
-    ClearingOrder, FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, VmaIndex, check_limit,
+    ClearingOrder, FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, SpinLocks, VmaIndex, check_limit,
 };
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;

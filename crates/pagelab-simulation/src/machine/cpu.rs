@@ -233,6 +233,8 @@ pub struct Cpu {
     pub is_kernel_only: bool,
     /// A task that waited for a device can continue and may preempt the running one.
     pub preempt: bool,
+    /// Number of the last wait that began, among those of all CPUs.
+    pub waits_since: u64,
     /// Number of its next task.
     next_task: u32,
     /// End of the current lane's time slice, or time at which the scheduler looks again; used only if threads share the
@@ -278,6 +280,7 @@ impl Cpu {
             threads: Vec::new(),
             is_kernel_only,
             preempt: false,
+            waits_since: 0,
             next_task: 0,
             slice_end: Cycles::ZERO,
             run_queue: None,

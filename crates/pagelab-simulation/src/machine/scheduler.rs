@@ -33,6 +33,8 @@ pub struct Scheduler {
     pub(crate) woke: bool,
     /// The smallest clock of the other CPUs that were ready when the turn began.
     pub(crate) others: Cycles,
+    /// Number of waits of all tasks so far.
+    pub(crate) waits_begun: u64,
     /// Waits for locks that other tasks hold.
     pub(crate) lock_waits: WaitsByLock,
 }
@@ -52,6 +54,7 @@ impl Scheduler {
             paused: None,
             woke: false,
             others: Cycles::MAX,
+            waits_begun: 0,
             lock_waits: WaitsByLock::new(),
         }
     }

@@ -1,7 +1,10 @@
 //! How CPUs wait for locks and devices, and how they are woken.
 //!
 //! A CPU whose task waits for a lock spins while the lock's holder runs on another CPU. When the holder itself waits,
-//! those that spin for it switch to other tasks. `agenda/tasks.rs` says what is modelled, with its source.
+//! those that spin for it switch to other tasks. With `kernel.spin_locks = "queued"`, a released spin lock is reserved
+//! for the task that has spun longest (kernel/locking/qspinlock.c). Deviation: tasks that do not spin, since the holder
+//! did not run, are not in the queue; they get the lock when none spins. The queue's nodes are not simulated, so a
+//! hand-over moves the line of the lock alone. `agenda/tasks.rs` says what is modelled, with its source.
 
 use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::scheduler::Scheduler;
@@ -10,6 +13,7 @@ use pagelab_base::ids::CpuId;
 use pagelab_base::lock_kind::WaitsByLock;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_kernel::config::SpinLocks;
 use pagelab_kernel::locks::{Locks, TaskId};
 use pagelab_kernel::os::Os;
 
@@ -33,7 +37,9 @@ impl Scheduler {
         if let (Some(lock), false) = (key.lock(), self.cpus[cpu].is_kernel_only) {
             self.lock_waits.entry(lock).or_default().contended += 1;
         }
+        self.waits_begun += 1;
         self.cpus[cpu].wait_for(key);
+        self.cpus[cpu].waits_since = self.waits_begun;
     }
 
     /// Whether a CPU spins for a key instead of switching: the lock's holder runs on another CPU, and no suspended task
@@ -91,6 +97,21 @@ impl Scheduler {
         waits_for.is_none()
     }
 
+    /// Lets the task that has spun longest for a key continue, and reserves the key for it. False if no task spins.
+    fn hand_over(&mut self, key: BlockKey, time: Cycles, os: &mut Os) -> bool {
+        let spinning = |cpu: &CpuId| self.cpus[*cpu].state == CpuState::Spins(key);
+        let first = CpuId::all(self.cpus.len()).filter(spinning).min_by_key(|&cpu| self.cpus[cpu].waits_since);
+        let Some(cpu) = first else { return false };
+        let Self { cpus, lock_waits, .. } = self;
+        let waiter = &mut cpus[cpu];
+        if os.locks.reserve(key, TaskId { cpu, number: waiter.task.number }) {
+            (waiter.task.waits_for, waiter.state) = (None, CpuState::Ready);
+            end_wait(waiter, lock_waits, key, time);
+            self.woke = true;
+        }
+        true
+    }
+
     /// Lets the tasks that wait for a key continue at `time` at the earliest.
     pub(crate) fn wake(&mut self, key: BlockKey, time: Cycles, os: &Os) {
         for cpu in CpuId::all(self.cpus.len()) {
@@ -125,8 +146,17 @@ impl Scheduler {
         if !MANY {
             return os.locks.forget_released();
         }
+        if os.locks.any_reserved() {
+            // What was reserved for the task that has just run, it has taken or does not need.
+            let task = TaskId { cpu: by, number: self.cpus[by].task.number };
+            os.locks.end_reservation(task);
+        }
         while let Some(key) = os.locks.take_released() {
-            self.wake(key, self.cpus[by].clock.now(), os);
+            let now = self.cpus[by].clock.now();
+            let queued = os.costs.spin_locks == SpinLocks::Queued && key.is_spin_lock();
+            if !queued || !self.hand_over(key, now, os) {
+                self.wake(key, now, os);
+            }
         }
     }
 }

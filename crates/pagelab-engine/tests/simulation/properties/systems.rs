@@ -119,7 +119,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     ("osdp", &[SWAP, "kernel.block_io.completion_by=polling", "kernel.cgroup_limit_bytes=1MiB"]),
-    ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix", &[SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.spin_locks=queued"]),
     ("nested-radix-cold", &[SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     (
         "nested-radix-cold",
@@ -141,7 +141,7 @@ pub const SYSTEMS: &[System] = &[
         ],
     ),
     ("radix", &[PTEMAGNET]),
-    ("radix", &[PTEMAGNET, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix", &[PTEMAGNET, SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.spin_locks=queued"]),
     ("radix-2m", &[r#"system.layers.native.placement={"kind":"ptemagnet","group_pages":4,"release_above_percent":1}"#]),
     (
         "nested-radix-cold",
@@ -323,7 +323,7 @@ pub const SYSTEMS: &[System] = &[
         &[r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#, SWAP, "kernel.cgroup_limit_bytes=8MiB"],
     ),
     ("nested-3", &[r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#]),
-    ("nested-3", &[]),
+    ("nested-3", &["kernel.spin_locks=queued"]),
     ("radix", &["kernel.pcids=2", "kernel.idle_tlb=leave"]),
     ("radix-page-walk-cache", &["kernel.pcids=0", "kernel.idle_tlb=interrupt"]),
     ("nested-radix-cold", &["kernel.pcids=1", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
@@ -392,11 +392,11 @@ pub const SYSTEMS: &[System] = &[
             r#"system.layers.host.page_table={"kind":"hashed-power"}"#,
         ],
     ),
-    ("flattened", &[]),
+    ("flattened", &["kernel.spin_locks=queued"]),
     ("flattened", &["system.layers.native.page_table.merge=l3l2", SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
     ("flattened", &["machine.memory_bytes=128MiB", "system.layers.native.mmu_cache=unified"]),
     ("nested-flattened-cold", &["system.layers.guest.page_table.merge=l2l1"]),
-    ("elastic-cuckoo", &["system.layers.native.page_table.way_entries=64"]),
+    ("elastic-cuckoo", &["system.layers.native.page_table.way_entries=64", "kernel.spin_locks=queued"]),
     (
         "elastic-cuckoo",
         &[
