@@ -101,3 +101,25 @@ fn copies_are_made_while_programs_wait_and_kernel_threads_run() {
         }
     }
 }
+
+#[test]
+fn a_run_can_be_interrupted_although_no_part_of_its_sources_ends() {
+    let config = config("radix", &["engine.sync_quantum_cycles=0"]);
+    let long = || {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 2 << 12);
+        let second = script.thread(0);
+        for thread in [0, second] {
+            (0..100_000).for_each(|n| script.store(thread, BASE + u64::from(thread) * 4096 + n % 64 * 64));
+        }
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0, 2], memory_limit: None };
+        Simulation::new(&config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let whole = end(&mut long());
+    let mut simulation = long();
+    let stopped = simulation.run(&mut |_| false).unwrap_err();
+    assert!(matches!(stopped, EngineError::Interrupted), "{stopped}");
+    let made = Statistics::collect(&simulation).values["accesses"];
+    assert!((1..100_000).contains(&made), "{made}");
+    assert_eq!(end(&mut simulation).values, whole.values);
+}

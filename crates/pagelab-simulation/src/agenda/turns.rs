@@ -18,6 +18,9 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_trace::{EventKind, ThreadIx};
 use std::sync::Arc;
 
+/// Turns after which a run reports its progress even if no part of an input has ended.
+const TURNS_PER_REPORT: u32 = 1 << 14;
+
 impl Simulation {
     /// Replays all sources to their end. Calls `progress` now and then with the number of accesses dispatched so far.
     /// If it returns false, the run is interrupted; another call continues it.
@@ -28,7 +31,13 @@ impl Simulation {
             if let Some((cpu, limit)) = self.scheduler.paused.take() {
                 self.accounted_turn(cpu, limit, progress)?;
             }
+            let mut turns = 0_u32;
             while !self.programs.load.is_over() {
+                // Memory may be so short that programs make no access for long.
+                turns = turns.wrapping_add(1);
+                if turns.is_multiple_of(TURNS_PER_REPORT) && !progress(self.programs.dispatched()) {
+                    return Err(EngineError::Interrupted);
+                }
                 debug_assert!(self.no_cpu_is_stuck(), "a CPU stands still though it could go on");
                 match (self.scheduler.next_turn(), self.scheduler.agenda.next()) {
                     (Some((cpu, others)), entry)
