@@ -45,9 +45,10 @@ def test_a_program_is_measured_three_ways(measured: study.Measurements) -> None:
     assert 200 < native.ours < 375
     (table,) = findings.series
     assert table.groups == (ROW,)
-    # Stores that follow each other at once: nearly all come before the tables are full.
+    # Stores that follow each other at once: nearly all come before the tables are full. A pass that fills a table of
+    # 256 frames may fall into the run or not.
     engine, model = (table.values[ROW, method] for method in ("replay, engine", "replay's first writes, model"))
-    assert engine == pytest.approx(model, abs=5)
+    assert engine == pytest.approx(model, abs=100 * 256 / 4096)
     assert 0 < engine < 50
     assert not findings.claims, "no verdict on hit rates: how the paper's faults came is not known"
 

@@ -374,7 +374,7 @@ def test_windows_begin_at_the_same_access_and_have_no_first_touch() -> None:
     assert ptemagnet_measures.lines(after) == 1 < ptemagnet_measures.lines(before)
     assert ptemagnet_measures.scattered(after) == 0 < ptemagnet_measures.scattered(before)
     made = [m.stats["layer.guest.reservations.made"] for m in (after, for_all)]
-    assert made[0] <= 32 * 32 < made[1]
+    assert made[0] == 0 < 500 < made[1], "only the programs beside it touch pages for the first time"
 
 
 def test_a_window_with_first_touches_is_refused() -> None:
