@@ -25,6 +25,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &[
             "entry_word",
             "page_ranges",
+            "ballooned",
             "frames",
             "vma",
             "shadows",

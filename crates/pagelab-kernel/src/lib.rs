@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod ballooned;
 pub mod config;
 pub mod context;
 pub mod direct_segment;

@@ -460,7 +460,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         // A segment that is dissolved for its migration lies in memory that was reserved at boot.
         mapped.retain(|&pfn, _| pfn >= layer.memory.set_aside);
         let all = mapped.len() as u64 + layer.memory.page_use.cached_frames();
-        let held = simulation.kernels.threads.held_frames(index.into());
+        let held = simulation.kernels.threads.held_frames(index.into()) + layer.mechanisms.balloon.pages();
         if let Some(reclaim) = &layer.memory.reclaim {
             let in_memory = layer.memory.page_use.memory_files().frames();
             let cached = reclaim.storage.as_ref().map_or(in_memory, |_| layer.memory.page_use.cached_frames());

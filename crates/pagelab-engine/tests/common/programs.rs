@@ -309,7 +309,7 @@ pub fn live_spaces(simulation: &Simulation) -> Vec<SpaceId> {
 /// Frames of each layer that are free, in the page cache (exits do not free them), or owned by khugepaged.
 fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let free = |(index, layer): (usize, &Layer)| {
-        let held = simulation.kernels.threads.held_frames(index.into());
+        let held = simulation.kernels.threads.held_frames(index.into()) + layer.mechanisms.balloon.pages();
         let ready = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames());
         layer.memory.free_frames() + layer.memory.page_use.cached_frames() + held + ready
     };

@@ -171,3 +171,46 @@ fn a_balloon_is_no_larger_than_its_guest() {
     // The left guest's program has 1,024 pages, and the right guest has no program.
     assert!(short >= 2 && (1792..1792 + 1792 - 1024).contains(&pages), "{pages} pages, {short} times short");
 }
+
+/// A balloon of 4 MiB from the beginning, which takes all that the guest of 7 MiB does not use yet.
+fn early_balloon(page_cycles: u32, deflates: bool) -> String {
+    format!(
+        r#"kernel.threads.balloon={{"bytes":"4MiB","start_cycles":1,"retry_cycles":1000000000,"page_cycles":{page_cycles},"deflate_on_oom":{deflates}}}"#
+    )
+}
+
+#[test]
+fn a_guest_without_memory_takes_pages_back_from_its_balloon() {
+    let spec = "stride:size=5MiB,stride=4KiB,passes=2,write=1";
+    let source = || pagelab_trace::workload::parse(spec, 1).unwrap();
+    let error =
+        fails(&config("small-guests", &[SWAP, &early_balloon(100, false), "system.layers.left.swap=off"]), spec);
+    assert!(error.contains("layer `left` has no frame left of its 7MiB"), "{error}");
+    let run_with = |set: &[&str]| {
+        let (simulation, stats) = run(&config("small-guests", set), source(), &[0]);
+        assert_conserved(&stats);
+        assert_frames_conserved(&simulation, &live_spaces(&simulation));
+        (simulation, stats)
+    };
+    let without = run_with(&[]).1;
+    let (simulation, stats) = run_with(&[&early_balloon(100, true)]);
+    let stat = |name: &str| stats.values[name];
+    // Of the guest's 1,792 frames, the balloon has 1,024 and the program wants 1,280: 512 are missing, and less than 256
+    // more for the kernel, page tables and the watermark. So three batches of 256 leave the balloon.
+    assert_eq!((stat("balloon.oom"), stat("balloon.deflated")), (3, 768));
+    assert_eq!(stat("balloon.pages"), 2 * 1024 - 768, "the balloons of both guests had their size");
+    for name in ["fault.minor.count", "accesses", "walk.count"] {
+        assert_eq!(stat(name), without.values[name], "{name}");
+    }
+    // The host gives memory again for what the guest uses of the pages that it took back.
+    let os = &simulation.kernels.os;
+    let hosts = os.tops().iter().map(|&guest| os.layers[guest].host.unwrap());
+    let mapped: u64 = hosts.map(|host| os.layers[host.layer].spaces[host.index].resident).sum();
+    assert_eq!(mapped, stat("fault.nested.count") - stat("balloon.freed"));
+    // The host works for each page while the fault waits.
+    let slow = run_with(&[&early_balloon(1100, true)]).1;
+    let spent = |stats: &Statistics| stats.values["layer.left.fault.stage.allocation.cycles"];
+    assert_eq!(slow.values["balloon.deflated"], stat("balloon.deflated"));
+    let (more, pages) = (spent(&slow) - spent(&stats), stat("balloon.deflated"));
+    assert!(more.abs_diff(1000 * pages) < 1000, "{more} cycles for {pages} pages, but for what the caches hold");
+}

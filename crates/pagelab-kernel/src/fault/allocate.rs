@@ -3,13 +3,13 @@
 use super::parts::smaller;
 use super::work::FaultWork;
 use super::{Fault, FaultState};
+use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::reclaim::{Pressure, ReclaimScan};
-use pagelab_base::addr::FRAME_BYTES;
-use pagelab_base::addr::PageSize;
+use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
@@ -38,7 +38,7 @@ impl Fault {
                 () if tries && layer.memory.can_reclaim(Pressure::Memory) => {
                     Ok(FaultState::Reclaim { pressure: Pressure::Memory })
                 }
-                () => Err(layer.out_of_memory("a page of a file")),
+                () => self.deflate(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a file")),
             };
         }
         if let Some(frame) = if limited { None } else { layer.take_page(context, order) } {
@@ -78,7 +78,20 @@ impl Fault {
         if self.layer(os).give_back_table_frames(context) {
             return Ok(FaultState::Allocation);
         }
-        Err(self.layer(os).out_of_memory("a page of a program"))
+        self.deflate(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a program"))
+    }
+
+    /// Takes pages back from the guest's balloon before anything fails for want of memory.
+    pub(super) fn deflate(&self, os: &mut Os) -> Option<FaultState> {
+        let frames = os.layers[self.request.space.layer].mechanisms.balloon.deflate();
+        (!frames.is_empty()).then_some(FaultState::Deflate { frames })
+    }
+
+    /// The host knows that these pages have left the balloon: frees them, and allocates again.
+    pub(super) fn deflated(&mut self, os: &mut Os, frames: &[Pfn], task: TaskId) -> FaultState {
+        let mut memory = os.layers[self.request.space.layer].memory_for(KernelContext::on(task.cpu));
+        frames.iter().for_each(|&frame| memory.free(frame, 0));
+        self.after_reclaim(os, task)
     }
 
     /// The frames have their contents: zeros, a copy, or a page from the swap area.

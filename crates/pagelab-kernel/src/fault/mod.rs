@@ -181,6 +181,7 @@ impl Fault {
             | FaultState::Refill { .. }
             | FaultState::Reclaim { .. }
             | FaultState::WriteBack { .. }
+            | FaultState::Deflate { .. }
             | FaultState::Supply => Stage::Allocation,
             FaultState::Zeroing | FaultState::Read { .. } => Stage::Zeroing,
             FaultState::Charge | FaultState::ChargeRead { .. } => Stage::Charge,
@@ -261,6 +262,7 @@ impl Fault {
             },
             FaultState::Supply => self.supply(os, effects, cpu),
             FaultState::WriteBack { .. }
+            | FaultState::Deflate { .. }
             | FaultState::Place(_)
             | FaultState::ChargeRead { .. }
             | FaultState::Read { .. } => match self.commit_owned(os, effects, task) {
@@ -300,6 +302,7 @@ impl Fault {
     fn commit_owned(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<FaultState, Next> {
         Ok(match std::mem::replace(&mut self.progress.state, FaultState::Entry) {
             FaultState::WriteBack { scan } => self.written_back(os, &scan, task),
+            FaultState::Deflate { frames } => self.deflated(os, &frames, task),
             FaultState::Place(step) => match self.place(os, effects, task, step) {
                 Ok(state) => state,
                 Err((key, step)) => {
@@ -426,13 +429,15 @@ impl Fault {
         let context = self.context(os);
         let tries = self.tries_reclaim();
         let layer = self.layer(os);
-        let taken = layer.take_table(context, self.request.space.index, self.target.page, self.target.size);
+        let (space, page, size) = (self.request.space.index, self.target.page, self.target.size);
+        let taken = layer.take_table(context, space, page, size);
         match taken {
             Ok(block) => Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block })),
             // A page table is allocated like a page (`GFP_PGTABLE_USER`), and may wait for reclaim.
             Err(_) if tries && layer.memory.can_reclaim(Pressure::Memory) => {
                 Ok(FaultState::Reclaim { pressure: Pressure::Memory })
             }
+            Err(error) if layer.deflates_for_table(space, page, size) => self.deflate(os).ok_or(error),
             Err(error) => Err(error),
         }
     }

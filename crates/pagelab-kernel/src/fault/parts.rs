@@ -198,6 +198,10 @@ pub(super) enum FaultState {
     Reclaim {
         pressure: Pressure,
     },
+    /// Tell the host that these pages leave the balloon, and free them.
+    Deflate {
+        frames: Vec<Pfn>,
+    },
     /// The CPU's list of free pages was empty and was refilled under the zone's lock; read the metadata of these pages.
     Refill {
         descriptors: Vec<Pfn>,

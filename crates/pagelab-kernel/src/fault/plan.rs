@@ -14,6 +14,7 @@ use crate::reclaim::plan_scan;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
+use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::io::DeviceRequest;
 use pagelab_base::lock_kind::LockKind;
@@ -67,6 +68,14 @@ pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
     if lock == FaultLock::Vma {
         step.take_lock(LockKind::Vma, lock_line);
     }
+}
+
+/// Plans that pages leave the balloon: its list, the exit to tell the host their numbers, and the host's work.
+fn plan_deflation(os: &Os, layer: &Layer, frames: &[Pfn], step: &mut Step) {
+    let host = layer.mechanisms.balloon.deflation_page_cycles.map_or(Cycles::ZERO, Cycles::from);
+    step.preset += CodeCost::from_cycles(os.costs.vm_exit_cycles);
+    step.cycles += host * frames.len() as u64;
+    frames.iter().for_each(|&frame| step.kernel(RefKind::Write, page_metadata(frame)));
 }
 
 impl Fault {
@@ -127,6 +136,7 @@ impl Fault {
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
             FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
+            FaultState::Deflate { frames } => plan_deflation(os, layer, frames, step),
             FaultState::Read { pages } => {
                 for &(_, frame) in pages {
                     step.kernel(RefKind::Write, page_metadata(frame));
@@ -195,6 +205,7 @@ impl Fault {
                 | FaultState::Refill { .. }
                 | FaultState::Reclaim { .. }
                 | FaultState::WriteBack { .. }
+                | FaultState::Deflate { .. }
                 | FaultState::Read { .. }
                 | FaultState::Supply
         ) {

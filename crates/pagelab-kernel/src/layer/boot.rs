@@ -2,6 +2,7 @@
 
 use super::data::{CpuData, KernelData};
 use super::{AsidAllocator, Layer, LayerCounters, Mechanisms, PagingPolicy, SharedSegments, Spaces};
+use crate::ballooned::BalloonPages;
 use crate::config::{HostMode, LayerConfig};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
@@ -111,6 +112,7 @@ impl Layer {
                 frame_tags,
                 shadows: Shadows { inverted: config.host_mode == HostMode::InvertedShadow, ..Shadows::default() },
                 table_blocks: config.contiguous_tables.map(TableBlocks::new),
+                balloon: BalloonPages::default(),
             },
             counters: LayerCounters { aged, ..LayerCounters::default() },
         };

@@ -39,6 +39,7 @@ pub use spaces::Spaces;
 use pagelab_base::ids::{CpuId, DIRECT_MAP, SpaceId, SpaceIx};
 use std::collections::BTreeMap;
 
+use crate::ballooned::BalloonPages;
 use crate::config::{Backing, InvalidationCause, LargePages};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
@@ -50,6 +51,7 @@ use crate::frames::supply::FrameCounters;
 use crate::inverted_table::InvertedTable;
 use crate::memory::{LayerMemory, Memory};
 use crate::mmap_misses::MmapMisses;
+use crate::page_ranges::PageRanges;
 use crate::placement::Placement;
 use crate::reclaim::{GroupId, PageOf, Rmap};
 use crate::shadows::Shadows;
@@ -137,6 +139,8 @@ pub struct Mechanisms {
     pub shadows: Shadows,
     /// Blocks for leaf tables.
     pub table_blocks: Option<TableBlocks>,
+    /// Pages in the memory balloon of a guest.
+    pub balloon: BalloonPages,
 }
 
 /// Counters that belong to none of a layer's parts.
@@ -223,7 +227,7 @@ impl Layer {
             if let Some(frame) = self.memory.frames.alloc(0, purpose, context.cpu) {
                 return Ok(frame);
             }
-            if !self.give_back_table_frames(context) {
+            if !self.give_back_table_frames(context) && !self.deflate_at_once(context) {
                 return Err(self.out_of_memory(what));
             }
         }
@@ -280,6 +284,7 @@ impl Layer {
             resident: 0,
             words: 0,
             small_page_words: BTreeMap::new(),
+            discarded: PageRanges::default(),
             objects,
             record,
         });

@@ -70,8 +70,14 @@ impl Layer {
             return Ok(frame);
         }
         let in_memory = |layer: &Self, page| !layer.must_be_read(context, file, page);
-        let folio = self.take_cache_folio(context, file, page, within, &in_memory);
-        let folio = folio.ok_or_else(|| self.out_of_memory("the page cache"))?;
+        let folio = loop {
+            if let Some(folio) = self.take_cache_folio(context, file, page, within, &in_memory) {
+                break folio;
+            }
+            if !self.deflate_at_once(context) {
+                return Err(self.out_of_memory("the page cache"));
+            }
+        };
         for (page, frame) in folio.pages() {
             self.note_read(file, page, frame);
             self.cache_page(file, page, frame);

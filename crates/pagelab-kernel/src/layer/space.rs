@@ -6,6 +6,7 @@ use crate::direct_segment::DirectSegment;
 use crate::entry_word::EntryWord;
 use crate::memory::object_line;
 use crate::mmap_misses::MmapMisses;
+use crate::page_ranges::PageRanges;
 use crate::reclaim::GroupId;
 use crate::translation_cache::SpaceCaches;
 use crate::vma::VmaSet;
@@ -39,6 +40,8 @@ pub struct AddressSpace {
     pub misses: MmapMisses,
     /// Frames that it maps, without the zero page (`get_mm_rss`).
     pub resident: u64,
+    /// For a guest's memory that its host has backed before the run: the pages that the host has discarded since.
+    pub discarded: PageRanges,
     /// Number of entries that are not present and hold a word.
     pub(super) words: u64,
     /// These words by 4 KiB page, if the page table has no room for them.

@@ -10,6 +10,9 @@ use pagelab_base::error::EngineError;
 use pagelab_base::ids::{DIRECT_MAP, SpaceIx};
 use pagelab_tables::page_table::{Exhausted, Leaf, Mapping, NoRoom, NoTable, PageTable, TableBlock};
 
+/// Largest order for which Linux frees memory at any price (`PAGE_ALLOC_COSTLY_ORDER`).
+const COSTLY_ORDER: u32 = 3;
+
 impl Layer {
     /// Creates an empty page table for a space. The first one is the kernel's own; `guest` is the memory of a hosted
     /// guest.
@@ -76,6 +79,20 @@ impl Layer {
     pub fn give_back_table_frames(&mut self, context: KernelContext) -> bool {
         let Some(blocks) = &mut self.mechanisms.table_blocks else { return false };
         blocks.give_back(&mut Memory { layer: &mut self.memory, context })
+    }
+
+    /// Takes pages back from the balloon for work that has no memory left, at no cost; false if there are none.
+    pub fn deflate_at_once(&mut self, context: KernelContext) -> bool {
+        let pages = self.mechanisms.balloon.deflate();
+        pages.iter().for_each(|&frame| self.memory.frames.free(frame, 0, context.cpu));
+        !pages.is_empty()
+    }
+
+    /// Whether a kernel without memory for the next table of a page takes pages back from its balloon: not for blocks
+    /// that are too large for that (Linux `__alloc_pages_may_oom`).
+    pub fn deflates_for_table(&self, index: SpaceIx, va: VirtAddr, size: PageSize) -> bool {
+        let orders = self.spaces[index].table.next_table_orders(&self.memory.contents, va, size);
+        orders.last().is_none_or(|&order| order <= COSTLY_ORDER)
     }
 
     /// Makes sure that the next page that is mapped in a space, which is this one, has room; false if there is none.
@@ -159,10 +176,14 @@ impl Layer {
     ) -> Result<(), EngineError> {
         // Neither the entries that such a call writes nor the entries that it moves are charged.
         self.spaces.table_work.lines.clear();
-        while let Some(block) = self.take_table(context, index, va, size)? {
-            self.link_table(context, index, va, size, block);
+        loop {
+            match self.take_table(context, index, va, size) {
+                Ok(Some(block)) => _ = self.link_table(context, index, va, size, block),
+                Ok(None) => return Ok(()),
+                Err(_) if self.deflates_for_table(index, va, size) && self.deflate_at_once(context) => {}
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
     }
 
     /// Collects the work of a table, and frees blocks that it no longer needs.

@@ -3,16 +3,19 @@
 //! Models: a driver in the guest allocates pages that nobody uses then, up to 256 at a time, and tells the host their
 //! numbers, for which the guest exits. The host discards what it has mapped for them, by a call for each page, and
 //! flushes the guest's translations. When the guest's memory is too short for another page, the driver wakes kswapd
-//! and tries again later.
-//! Source: Waldspurger, OSDI 2002, 3.2; Linux drivers/virtio/virtio_balloon.c (`fill_balloon`, `tell_host`,
-//! `VIRTIO_BALLOON_ARRAY_PFNS_MAX`); QEMU hw/virtio/virtio-balloon.c (MADV_DONTNEED). The host keeps the memory of its
-//! direct segment: Gandhi et al., MICRO 2014.
-//! Parameters: `kernel.threads.balloon` (`bytes`, `start_cycles`, `retry_cycles`, `page_cycles`).
+//! and tries again later. With `deflate_on_oom`, a guest whose page fault finds no memory, even after reclaim, takes
+//! 256 pages back before it gives up: the fault's handler exits to tell the host their numbers, frees the pages and
+//! allocates again. A balloon that has had its size is not inflated again.
+//! Source: Waldspurger, OSDI 2002, 3.2; Linux drivers/virtio/virtio_balloon.c (`fill_balloon`, `leak_balloon`,
+//! `tell_host`, `virtio_balloon_oom_notify`, `VIRTIO_BALLOON_ARRAY_PFNS_MAX`, `VIRTIO_BALLOON_OOM_NR_PAGES`), mm/oom_kill.c
+//! (`out_of_memory`); QEMU hw/virtio/virtio-balloon.c.
+//! Parameters: `kernel.threads.balloon` (`bytes`, `start_cycles`, `retry_cycles`, `page_cycles`, `deflate_on_oom`).
 //! Stats: `balloon.*`.
-//! Deviations: the balloon is inflated once and not deflated. The host's work for a page is a number of cycles. The
-//! array of page numbers is not written, and pages in the balloon are not moved by compaction.
+//! Deviations: the host inflates the balloon once and never lowers its size. The host's work for a page is a number of
+//! cycles. The array of page numbers is not written, and pages in the balloon are not moved by compaction. Calls such as
+//! fork, and parts of faults that allocate without a step of their own, take pages back at no cost.
 
-use super::{Counter, Need, Thread};
+use super::{Counter, Need, Thread, discard};
 use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::frames::frame_alloc::FramePurpose;
@@ -27,7 +30,6 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{LayerId, SpaceId};
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
-use pagelab_trace::EventKind;
 use pagelab_trace::quantity::Bytes;
 use parameters::Parameters;
 
@@ -53,6 +55,9 @@ pub mod parameters {
         pub retry_cycles: u64,
         /// Cycles of the host's work for a page, besides the exit and the flush.
         pub page_cycles: u32,
+        /// Whether a guest without memory takes pages back from the balloon (`VIRTIO_BALLOON_F_DEFLATE_ON_OOM`).
+        #[serde(default)]
+        pub deflate_on_oom: bool,
     }
 
     impl ThreadParameters for Parameters {
@@ -71,10 +76,16 @@ pub mod parameters {
         }
 
         fn samples() -> Vec<Self> {
-            vec![
-                Self { bytes: Bytes(1 << 20), start_cycles: 20_000, retry_cycles: 50_000, page_cycles: 1000 },
-                Self { bytes: Bytes(4 << 20), start_cycles: 1, retry_cycles: 1_000_000, page_cycles: 0 },
-            ]
+            let small = Self {
+                bytes: Bytes(1 << 20),
+                start_cycles: 20_000,
+                retry_cycles: 50_000,
+                page_cycles: 1000,
+                deflate_on_oom: false,
+            };
+            let bytes = Bytes(4 << 20);
+            let large = Self { bytes, start_cycles: 1, retry_cycles: 1_000_000, page_cycles: 0, ..small };
+            vec![small, large, Self { deflate_on_oom: true, ..large }]
         }
     }
 }
@@ -85,7 +96,6 @@ const PAGES_PER_EXIT: usize = 256;
 /// Counters of a balloon.
 #[derive(Clone, Copy, Debug, Default)]
 struct BalloonCounts {
-    pages: u64,
     exits: u64,
     freed: u64,
     kept: u64,
@@ -99,20 +109,25 @@ pub struct Balloon {
     host: SpaceId,
     config: Parameters,
     started: bool,
+    /// Whether it has had its size.
+    complete: bool,
     /// Allocated pages that the host does not know of yet.
     batch: Vec<Pfn>,
     counts: BalloonCounts,
 }
 
 impl Balloon {
-    fn missing(&self) -> u64 {
-        (self.config.bytes.0 >> FRAME_SHIFT) - self.counts.pages
+    /// Number of pages that are still to be added.
+    fn missing(&self, os: &Os) -> u64 {
+        let size = self.config.bytes.0 >> FRAME_SHIFT;
+        if self.complete { 0 } else { size - os.layers[self.layer].mechanisms.balloon.pages() }
     }
 
     /// Allocates the next pages.
     fn fill(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
+        let missing = self.missing(os);
         let layer = &mut os.layers[self.layer];
-        while self.batch.len() < PAGES_PER_EXIT && (self.batch.len() as u64) < self.missing() {
+        while self.batch.len() < PAGES_PER_EXIT && (self.batch.len() as u64) < missing {
             // The driver does not use the reserves (`__GFP_NORETRY`).
             let short = layer.memory.free_frames() < ReclaimMarks::for_frames(layer.memory.frame_count).low;
             let mut memory = layer.memory_for(KernelContext::on(task.cpu));
@@ -131,35 +146,20 @@ impl Balloon {
     fn tell_host(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<(), BlockKey> {
         let page =
             |frame: Pfn| VaRange { start: VirtAddr(frame.addr().0), end: VirtAddr(frame.addr().0 + FRAME_BYTES) };
-        let free = |frame: &Pfn| os.locks.may_change(self.host, Some(page(*frame)), os.costs.fault_lock);
-        if !self.batch.iter().all(free) {
-            return Err(BlockKey::Mappings { space: self.host });
-        }
-        if let Some(key) = os.engine_block_key(self.host) {
+        if let Some(key) = self.batch.iter().find_map(|&frame| discard::block_key(os, self.host, page(frame))) {
             return Err(key);
         }
         self.counts.exits += 1;
+        let page_cycles = self.config.deflate_on_oom.then_some(self.config.page_cycles);
+        os.layers[self.layer].mechanisms.balloon.deflation_page_cycles = page_cycles;
         for frame in std::mem::take(&mut self.batch) {
-            self.counts.pages += 1;
-            let range = page(frame);
-            let segment = os.layers[self.host.layer].spaces[self.host.index].segment;
-            if segment.is_some_and(|segment| segment.range.overlaps(range)) {
-                self.counts.kept += 1;
-                continue;
+            match discard::discard(os, effects, task.cpu, (self.layer, self.host), page(frame)) {
+                Some(freed) => self.counts.freed += freed,
+                None => self.counts.kept += 1,
             }
-            let discard = EventKind::Madvise { addr: range.start.0, len: FRAME_BYTES, advice: 4 };
-            // Without a frame to split a large page, the host keeps the page.
-            match os.change_mappings(effects, task.cpu, self.host, &discard) {
-                Ok(outcome) => {
-                    self.counts.freed += outcome.gone.pages;
-                    if !outcome.gone.ranges.is_empty() {
-                        let all = effects.invalidate(self.host, range);
-                        all.full |= all.pages > PAGES_PER_EXIT as u64 / 8;
-                    }
-                }
-                Err(_) => self.counts.kept += 1,
-            }
+            os.layers[self.layer].mechanisms.balloon.add(frame);
         }
+        self.complete = self.missing(os) == 0;
         Ok(())
     }
 }
@@ -178,8 +178,9 @@ impl Thread for Balloon {
 
     fn new_in_layer(id: LayerId, layer: &Layer, parameters: &Parameters) -> Option<Self> {
         let counts = BalloonCounts::default();
-        let thread = |host| Self { layer: id, host, config: *parameters, started: false, batch: Vec::new(), counts };
-        layer.host.map(thread)
+        let config = *parameters;
+        let (started, complete, batch) = (false, false, Vec::new());
+        layer.host.map(|host| Self { layer: id, host, config, started, complete, batch, counts })
     }
 
     fn layer(&self) -> LayerId {
@@ -188,7 +189,7 @@ impl Thread for Balloon {
 
     fn sleep_cycles(&self) -> Option<Cycles> {
         let cycles = if self.started { self.config.retry_cycles } else { self.config.start_cycles };
-        (self.missing() > 0).then(|| cycles.into())
+        (!self.complete).then(|| cycles.into())
     }
 
     fn begin(&mut self) {
@@ -214,12 +215,11 @@ impl Thread for Balloon {
     }
 
     fn held_frames(&self) -> u64 {
-        self.counts.pages + self.batch.len() as u64
+        self.batch.len() as u64
     }
 
     fn counters() -> &'static [Counter<Self>] {
         &[
-            ("balloon.pages", |thread| thread.counts.pages, "Pages in the balloons of guests at the end"),
             ("balloon.exits", |thread| thread.counts.exits, "Exits of guests to tell their host of such pages"),
             ("balloon.freed", |thread| thread.counts.freed, "Pages that hosts had mapped for them and freed"),
             (

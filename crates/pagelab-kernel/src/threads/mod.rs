@@ -32,6 +32,7 @@ macro_rules! kernel_threads {
 }
 
 pub mod config;
+pub mod discard;
 pub mod exit_scan;
 mod registry;
 pub mod schedule;

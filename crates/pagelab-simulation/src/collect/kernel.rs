@@ -4,6 +4,7 @@ use crate::machine::kernels::Kernels;
 use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::cache::HitLevel;
+use pagelab_kernel::ballooned::{BalloonPages, DeflationCounters};
 use pagelab_kernel::fault::stage::{FaultCounters, Stage};
 use pagelab_kernel::layer::Layer;
 use pagelab_kernel::reclaim::ReclaimCounters;
@@ -201,6 +202,12 @@ impl Statistics {
         for (name, count, text) in kernels.threads.counters() {
             self.count(name, count, text);
         }
+        let balloons = || kernels.os.layers.iter().map(|layer| &layer.mechanisms.balloon);
+        let text = "Pages in the balloons of guests at the end";
+        self.count("balloon.pages", balloons().map(BalloonPages::pages).sum(), text);
+        let mut deflations = DeflationCounters::default();
+        balloons().for_each(|balloon| deflations.add(&balloon.counters));
+        self.add_all("balloon", deflations.measures());
         self.count("kthread.runs", kernels.threads.runs, "Times that a kernel thread woke up and ran");
         self.cycles(
             "kthread.cycles",
