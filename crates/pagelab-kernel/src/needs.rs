@@ -9,4 +9,6 @@ pub enum Need {
     ReadyFrames,
     /// There are entries to arm or to disarm for its fault engine.
     Arming,
+    /// Memory has become free that is to be reported to the host.
+    Reporting,
 }

@@ -207,9 +207,10 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
     (simulation, stats)
 }
 
-/// Frames of a layer's kernel threads that are charged to a cgroup: all but those in a balloon.
+/// Frames of a layer's kernel threads that are charged to a cgroup: all but those of balloons and of reports.
 pub fn charged_frames(simulation: &Simulation, layer: LayerId) -> u64 {
-    let charged = |thread: &&KernelThread| thread.layer() == layer && !matches!(thread, KernelThread::Balloon(_));
+    let uncharged = |thread: &KernelThread| matches!(thread, KernelThread::Balloon(_) | KernelThread::PageReporting(_));
+    let charged = |thread: &&KernelThread| thread.layer() == layer && !uncharged(thread);
     simulation.kernels.threads.iter().filter(charged).map(KernelThread::held_frames).sum()
 }
 

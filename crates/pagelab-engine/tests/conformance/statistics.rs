@@ -180,7 +180,7 @@ fn short_systems() -> Vec<Config> {
     let set = [SHORT_OF_MEMORY[0], "machine.memory_bytes=12MiB"];
     let mut all = Vec::new();
     for threads in ThreadsConfig::samples() {
-        for name in ["radix-2m", "nested-radix-cold"] {
+        for name in crate::systems_with(&threads) {
             let mut config = with(name, &set);
             config.kernel.threads = threads.clone();
             all.push(config);

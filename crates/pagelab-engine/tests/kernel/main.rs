@@ -19,6 +19,7 @@ mod memory_files;
 mod migration;
 mod page_faults;
 mod page_out;
+mod page_reporting;
 mod page_sizes;
 mod read_ahead;
 mod reclaim;

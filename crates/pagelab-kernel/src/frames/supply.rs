@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frames::frame_alloc::{
     Aged, AgeingConfig, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest,
-    Near, PageAllocator, PageAllocatorConfig,
+    Near, PageAllocator, PageAllocatorConfig, ReportPass,
 };
 use pagelab_base::addr::Pfn;
 use pagelab_base::error::EngineError;
@@ -48,6 +48,24 @@ pub struct Frames {
     pub effects: AllocEffects,
     /// Sums over all requests of the run.
     pub counters: FrameCounters,
+    /// Whether free blocks are to be reported to a host.
+    pub reports: ReportRequest,
+}
+
+/// A request to report free blocks to a host, as Linux's `page_reporting_dev_info` keeps its state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReportRequest {
+    /// A block has become free since the last pass began.
+    pub requested: bool,
+    /// A pass runs, or will begin after a delay.
+    pub scheduled: bool,
+}
+
+impl ReportRequest {
+    /// Whether a pass must be scheduled.
+    pub fn is_due(self) -> bool {
+        self.requested && !self.scheduled
+    }
 }
 
 /// Counters of a layer's frame allocator.
@@ -69,7 +87,8 @@ pub struct FrameCounters {
 
 impl Clone for Frames {
     fn clone(&self) -> Self {
-        Self { allocator: self.allocator.copy(), effects: self.effects.clone(), counters: self.counters }
+        let Self { allocator, effects, counters, reports } = self;
+        Self { allocator: allocator.copy(), effects: effects.clone(), counters: *counters, reports: *reports }
     }
 }
 
@@ -83,7 +102,9 @@ impl Frames {
         cpus: u32,
     ) -> Result<(Self, Option<Aged>), EngineError> {
         let (allocator, aged) = frame_allocator(want, frames, metadata_frames, cpus)?;
-        Ok((Self { allocator, effects: AllocEffects::default(), counters: FrameCounters::default() }, aged))
+        let (effects, counters, reports) =
+            (AllocEffects::default(), FrameCounters::default(), ReportRequest::default());
+        Ok((Self { allocator, effects, counters, reports }, aged))
     }
 
     /// Allocates a block of 2^`order` frames for a CPU; `None` if there is no memory, not even on the per-CPU lists.
@@ -132,7 +153,24 @@ impl Frames {
         self.free(first, order, cpu);
     }
 
+    /// Isolates the blocks of the next request of a pass that reports them to a host; false if there are none.
+    pub fn isolate_unreported(&mut self, pass: &mut ReportPass) -> bool {
+        self.effects.clear();
+        let any = self.allocator.isolate_unreported(pass, &mut self.effects);
+        self.count();
+        any
+    }
+
+    /// Puts the blocks of the request back, which has been made.
+    pub fn put_back_reported(&mut self, pass: &mut ReportPass) {
+        self.effects.clear();
+        self.allocator.put_back_reported(&pass.batch, &mut self.effects);
+        pass.batch.clear();
+        self.count();
+    }
+
     fn count(&mut self) {
+        self.reports.requested |= self.effects.is_to_be_reported;
         let (effects, counters) = (&self.effects, &mut self.counters);
         counters.per_cpu_hits += u64::from(effects.per_cpu_hits);
         counters.zone_locks += effects.zone_locks.len() as u64;

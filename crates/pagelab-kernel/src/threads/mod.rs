@@ -18,6 +18,8 @@ macro_rules! kernel_threads {
                 khugepaged::Khugepaged = "replaces small pages by large ones, in layers with pages above 4 KiB";
                 late_segments::LateSegments =
                     "makes memory contiguous and a direct segment of a running program's largest mapping";
+                page_reporting::PageReporting =
+                    "tells hosts which memory of guests is free (free page reporting), in guests";
                 balloon::Balloon = "gives memory of guests back to their hosts (memory balloon), in guests";
                 migration::Migration = "copies the memory of running guests to another machine, in layers that host guests";
             }
@@ -104,6 +106,12 @@ pub trait Thread: Sized {
         None
     }
 
+    /// Number of cycles after the end of its work after which it wakes up by itself; `None` if that depends on the
+    /// beginning ([`Self::sleep_cycles`]) or if it must be woken.
+    fn delay_after_work(&self) -> Option<Cycles> {
+        None
+    }
+
     /// Whether this need wakes it.
     fn wakes_for(&self, _need: Need) -> bool {
         false
@@ -111,6 +119,12 @@ pub trait Thread: Sized {
 
     /// Starts its work after a wake-up.
     fn begin(&mut self);
+
+    /// The layer whose physical memory the references of the next step are to: its own, or that of its host while the
+    /// host works for it.
+    fn step_layer(&self) -> LayerId {
+        self.layer()
+    }
 
     /// See `Activity::plan` of the simulation.
     fn plan(&self, os: &Os, step: &mut Step);

@@ -97,6 +97,22 @@ macro_rules! make_threads {
                 }
             }
 
+            /// See [`Thread::delay_after_work`]; `None` for threads of engines, which have a delay.
+            pub fn delay_after_work(&self) -> Option<Cycles> {
+                match self {
+                    $(Self::$Thread(thread) => thread.delay_after_work(),)+
+                    $(Self::$OfEngine(_) => None,)+
+                }
+            }
+
+            /// See [`Thread::step_layer`].
+            pub fn step_layer(&self) -> LayerId {
+                match self {
+                    $(Self::$Thread(thread) => thread.step_layer(),)+
+                    $(Self::$OfEngine(thread) => thread.layer(),)+
+                }
+            }
+
             /// See [`EngineThread::delay`].
             pub fn delay(&self, layer: &Layer) -> Option<super::Delay> {
                 match self {

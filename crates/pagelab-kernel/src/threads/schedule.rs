@@ -147,9 +147,10 @@ impl KernelThreads {
     /// Records that the work of a thread has ended at `now`. Returns its next wake-up time, if it has a delay.
     pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
-        slot.alarm = Some(match slot.delay? {
-            Delay::FromEnd(cycles) => now.saturating_add(cycles),
-            Delay::FromBegin(cycles) => slot.began.saturating_add(cycles).max(now),
+        slot.alarm = Some(match slot.delay {
+            Some(Delay::FromEnd(cycles)) => now.saturating_add(cycles),
+            Some(Delay::FromBegin(cycles)) => slot.began.saturating_add(cycles).max(now),
+            None => now.saturating_add(slot.thread.delay_after_work()?),
         });
         slot.alarm
     }

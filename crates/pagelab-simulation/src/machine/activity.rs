@@ -43,7 +43,7 @@ pub enum Activity {
     Kernel {
         /// Number of the thread, as [`KernelThreads`](pagelab_kernel::threads::schedule::KernelThreads) counts.
         thread: usize,
-        /// The layer whose kernel the thread belongs to.
+        /// The layer that its step works for: its own, or the host of that.
         layer: LayerId,
     },
     /// A scan that frees what ended processes left in page tables.

@@ -15,7 +15,9 @@ use pagelab_kernel::effects::{DmaWrite, Effects};
 use pagelab_kernel::files::FilePart;
 use pagelab_kernel::invalidation::Invalidation;
 use pagelab_kernel::layer::{self, Layer};
+use pagelab_kernel::needs::Need;
 use pagelab_kernel::os::Os;
+use pagelab_kernel::threads::KernelThread;
 use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_kernel::vma::VaRange;
 use pagelab_trace::{EventKind, MapFlags};
@@ -32,6 +34,8 @@ pub struct Kernels {
     pub(crate) thread_cpus: Vec<CpuId>,
     /// Enough processes have ended for a scan of some layer's page tables.
     pub(crate) exit_scan_due: bool,
+    /// Layers whose kernels report free blocks to their hosts.
+    pub(crate) reporters: Vec<LayerId>,
     /// Number of shootdowns of each address space.
     pub(crate) generations: Generations,
     /// Counters of shootdowns and switches between address spaces.
@@ -64,7 +68,10 @@ impl Kernels {
         effects.wakeups.into_iter().for_each(|(layer, need)| threads.wake(layer, need));
         let (generations, shootdowns) = (Generations::default(), ShootdownCounters::default());
         let branches = config.kernel_branches();
-        Ok(Self { os, threads, thread_cpus: Vec::new(), exit_scan_due: false, generations, shootdowns, branches })
+        let reports = |thread: &&KernelThread| matches!(thread, KernelThread::PageReporting(_));
+        let reporters = threads.iter().filter(reports).map(KernelThread::layer).collect();
+        let (thread_cpus, exit_scan_due) = (Vec::new(), false);
+        Ok(Self { os, threads, thread_cpus, exit_scan_due, reporters, generations, shootdowns, branches })
     }
 
     /// Whether the hypervisor backed the page of a fault before the run ([`is_backed`](layer::is_backed)).
@@ -76,6 +83,11 @@ impl Kernels {
     #[inline]
     pub(crate) fn wake_needed_threads(&mut self, effects: &mut Effects) {
         effects.wakeups.drain(..).for_each(|(layer, need)| self.threads.wake(layer, need));
+        for &layer in &self.reporters {
+            if self.os.layers[layer].memory.frames.reports.is_due() {
+                self.threads.wake(layer, Need::Reporting);
+            }
+        }
     }
 
     /// The key that an event of a space must wait for before it can be carried out; `None` if it need not wait.

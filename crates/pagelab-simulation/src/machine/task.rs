@@ -25,7 +25,7 @@ pub struct StackEntry {
     pub activity: Activity,
     /// When it began.
     pub began: Cycles,
-    /// The layer that it works for.
+    /// The layer that the planned step works for.
     pub layer: LayerId,
     /// The step that is planned, or will be planned next.
     pub step: Step,
@@ -66,6 +66,10 @@ impl StackEntry {
     /// Plans the next step.
     #[inline]
     pub fn plan(&mut self, kernels: &Kernels) {
+        if let Activity::Kernel { thread, layer } = &mut self.activity {
+            *layer = kernels.threads.get(*thread).step_layer();
+            self.layer = *layer;
+        }
         self.stage = self.activity.plan(kernels, &mut self.step);
         if self.is_free {
             self.step.make_free();

@@ -29,7 +29,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::free_area::FreeArea;
-use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, MigrateType};
+use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, MigrateType, ReportPass};
 use pagelab_base::addr::Pfn;
 use pagelab_base::ids::CpuId;
 
@@ -134,6 +134,28 @@ impl FrameAllocator for Buddy {
 
     fn is_free(&self, pfn: Pfn) -> bool {
         self.area.is_free(pfn)
+    }
+
+    fn track_reports(&mut self, order: u32) {
+        self.area.track_reports(order);
+    }
+
+    fn isolate_unreported(&mut self, pass: &mut ReportPass, effects: &mut AllocEffects) -> bool {
+        let order = self.area.report_order();
+        if pass.zone == 0 && (pass.in_zone || pass.may_begin(self.area.free_frames(), 0, order)) {
+            if self.area.isolate_unreported(pass, 0, effects, &mut |_| {}) {
+                return true;
+            }
+            pass.next_zone();
+        }
+        !pass.batch.is_empty()
+    }
+
+    fn put_back_reported(&mut self, blocks: &[(Pfn, u32)], effects: &mut AllocEffects) {
+        blocks.iter().for_each(|&(first, order)| {
+            let index = self.area.used_index(first, order);
+            self.area.put_back(index, order, ANY, effects);
+        });
     }
 
     fn check_invariants(&self) {

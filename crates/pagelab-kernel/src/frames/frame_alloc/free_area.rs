@@ -14,10 +14,12 @@
 //! of the largest order that were never handed out are on no list: the `untouched` ranges represent them, as the tail
 //! of the movable list of the largest order.
 
+mod reporting;
 mod runs;
 
 use std::ops::Range;
 
+use super::report::Reported;
 use super::{AllocEffects, FrameAllocError, MigrateType};
 use pagelab_base::addr::Pfn;
 
@@ -110,6 +112,8 @@ pub(super) struct FreeArea {
     pair: u32,
     /// Newest block by type and order, as index + 1; 0 means none.
     heads: [[u32; ORDERS]; MigrateType::COUNT],
+    /// Oldest block by type and order, likewise.
+    tails: [[u32; ORDERS]; MigrateType::COUNT],
     /// Listed blocks by type and order.
     listed: [[u64; ORDERS]; MigrateType::COUNT],
     /// Bit `o` is set if the type's list of order `o` has a block.
@@ -124,6 +128,8 @@ pub(super) struct FreeArea {
     booted: bool,
     /// Where the next search for a run of free blocks begins.
     rover: Index,
+    /// Which free blocks have been reported to a host.
+    reported: Reported,
 }
 
 const NEWER: usize = 0;
@@ -158,6 +164,7 @@ impl FreeArea {
             links: vec![[0; 2]; (indices as usize >> pair) + 1],
             pair,
             heads: [[0; ORDERS]; MigrateType::COUNT],
+            tails: [[0; ORDERS]; MigrateType::COUNT],
             listed: [[0; ORDERS]; MigrateType::COUNT],
             nonempty: [0; MigrateType::COUNT],
             untouched: Vec::new(),
@@ -166,6 +173,7 @@ impl FreeArea {
             free_frames: 0,
             booted: false,
             rover: 0,
+            reported: Reported::NEVER,
         };
         area.queue_boot_memory();
         Ok(area)
@@ -282,6 +290,7 @@ impl FreeArea {
             effects.descriptors.push(self.pfn(older - 1));
         } else {
             self.nonempty[list as usize] |= 1 << order;
+            self.tails[list as usize][order as usize] = index + 1;
         }
         self.heads[list as usize][order as usize] = index + 1;
         self.listed[list as usize][order as usize] += 1;
@@ -307,8 +316,13 @@ impl FreeArea {
         if older != 0 {
             self.links[((older - 1) >> self.pair) as usize][NEWER] = newer;
             effects.descriptors.push(self.pfn(older - 1));
+        } else {
+            self.tails[list][order] = newer;
         }
         self.listed[list][order] -= 1;
+        if order as u32 >= self.reported.order {
+            self.reported.set(index, false);
+        }
     }
 
     /// Order of the smallest block on the type's lists that has at least 2^`order` frames.
@@ -370,7 +384,15 @@ impl FreeArea {
 
     /// Frees the block at `index` into a list of type `list`, merged with its free buddies, whatever lists they are on.
     #[inline]
-    pub(super) fn give(&mut self, mut index: Index, mut order: u32, list: MigrateType, effects: &mut AllocEffects) {
+    pub(super) fn give(&mut self, index: Index, order: u32, list: MigrateType, effects: &mut AllocEffects) {
+        let (index, order) = self.merge(index, order, effects);
+        self.link(index, order, list, effects);
+        effects.is_to_be_reported |= order >= self.reported.order;
+    }
+
+    /// Frees the block at `index` without listing it. Returns the block that it makes with its free buddies.
+    #[inline]
+    fn merge(&mut self, mut index: Index, mut order: u32, effects: &mut AllocEffects) -> (Index, u32) {
         self.states[index as usize] = FrameState::NOT_A_HEAD.0;
         self.free_frames += 1 << order;
         while order < self.max_order {
@@ -383,7 +405,7 @@ impl FreeArea {
             index = index.min(buddy);
             order += 1;
         }
-        self.link(index, order, list, effects);
+        (index, order)
     }
 
     /// Returns the index of `pfn`, which must be the head of a block of `order` in use.
@@ -482,6 +504,7 @@ impl FreeArea {
         }
         census.free += untouched;
         assert_eq!(census.free, self.free_frames, "free frames by state");
+        self.check_reported();
         assert_eq!(free_heads, self.listed.iter().flatten().sum::<u64>(), "free blocks by state and by list");
         census
     }
@@ -510,6 +533,7 @@ impl FreeArea {
                 assert!(blocks <= listed, "order {order}: list longer than its count");
             }
             assert_eq!(blocks, listed, "order {order}: list shorter than its count");
+            assert_eq!(newer, self.tails[list as usize][order as usize], "order {order}: oldest block");
             frames += blocks << order;
         }
         frames

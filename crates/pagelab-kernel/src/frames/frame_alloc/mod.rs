@@ -13,6 +13,7 @@
 mod buddy;
 mod free_area;
 mod page_allocator;
+mod report;
 
 use std::ops::Range;
 
@@ -27,6 +28,7 @@ pub use page_allocator::{
     Aged, AgedBlock, AgeingConfig, NodeConfig, PageAllocator, PageAllocatorConfig, PcpConfig, WatermarkConfig,
     Watermarks, ZoneIx, ZoneKind, ZoneStatus,
 };
+pub use report::ReportPass;
 
 /// Purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,6 +163,8 @@ pub struct AllocEffects {
     pub conversions: u32,
     /// The worst shortage that an allocation found.
     pub shortage: Shortage,
+    /// Whether a block became free that is to be reported to a host.
+    pub is_to_be_reported: bool,
 }
 
 impl AllocEffects {
@@ -239,6 +243,16 @@ pub trait FrameAllocator: Send {
     /// Whether `pfn` lies in a free block.
     fn is_free(&self, pfn: Pfn) -> bool;
 
+    /// Begins to note which free blocks of at least this order have been reported to a host.
+    fn track_reports(&mut self, order: u32);
+
+    /// Isolates free blocks for the next request of a pass that reports them; false if there are none any more. They
+    /// count as in use until [`Self::put_back_reported`].
+    fn isolate_unreported(&mut self, pass: &mut ReportPass, effects: &mut AllocEffects) -> bool;
+
+    /// Puts blocks back that were isolated and reported.
+    fn put_back_reported(&mut self, blocks: &[(Pfn, u32)], effects: &mut AllocEffects);
+
     /// Checks all structures of the allocator against each other, in time linear in the number of frames. For tests and
     /// `--check`.
     ///
@@ -309,3 +323,6 @@ pub enum FrameAllocError {
         what: String,
     },
 }
+
+#[cfg(test)]
+mod report_tests;

@@ -35,11 +35,12 @@
 
 mod ageing;
 mod config;
+mod reporting;
 mod zone;
 
 use std::ops::Range;
 
-use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Near, Shortage, Urgency};
+use super::{AllocEffects, FrameAllocError, FrameAllocator, FrameRequest, Near, ReportPass, Shortage, Urgency};
 use config::{Topology, error};
 use pagelab_base::addr::{FRAME_BYTES, Pfn};
 use pagelab_base::ids::{CpuId, NodeId};
@@ -370,6 +371,30 @@ impl FrameAllocator for PageAllocator {
 
     fn is_free(&self, pfn: Pfn) -> bool {
         self.frames().contains(&pfn) && self.zones[usize::from(self.zone_at(pfn).0)].area.is_free(pfn)
+    }
+
+    fn track_reports(&mut self, order: u32) {
+        self.zones.iter_mut().for_each(|zone| zone.area.track_reports(order));
+    }
+
+    fn isolate_unreported(&mut self, pass: &mut ReportPass, effects: &mut AllocEffects) -> bool {
+        while let Some(zone) = self.zones.get_mut(pass.zone) {
+            let more = zone.isolate_unreported(pass, effects);
+            if !more {
+                pass.next_zone();
+            }
+            // What is left of a zone is a request of its own.
+            if !pass.batch.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn put_back_reported(&mut self, blocks: &[(Pfn, u32)], effects: &mut AllocEffects) {
+        if let Some(&(first, _)) = blocks.first() {
+            self.zone_mut(first).put_back_reported(blocks, effects);
+        }
     }
 
     fn check_invariants(&self) {
