@@ -118,6 +118,13 @@ impl Step {
         self.refs.push(Ref { addr, space: RefSpace::Kernel, kind, step, independent: true, lock: None });
     }
 
+    /// Adds a reference of a device or an engine, whose address only hosts translate, and which is known without those
+    /// before it.
+    pub fn physical(&mut self, kind: RefKind, addr: PhysAddr) {
+        let step = self.refs.last().map_or(0, |r| r.step.wrapping_add(1));
+        self.refs.push(Ref { addr, space: RefSpace::Physical, kind, step, independent: true, lock: None });
+    }
+
     /// Says that the last reference is to the line of a lock.
     pub fn note_lock(&mut self, lock: LockKind) {
         if let Some(last) = self.refs.last_mut() {

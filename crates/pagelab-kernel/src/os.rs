@@ -3,6 +3,7 @@
 use crate::config::{BootConfig, KernelConfig, LayerConfig, PageCache, ReclaimFlush, check_limit};
 use crate::context::KernelContext;
 use crate::effects::Effects;
+use crate::entry_word::EntryWord;
 use crate::fault::latencies::FaultLatencies;
 use crate::fault::stage::{FaultCounters, Stage};
 use crate::fault_engine::kernel_side::{EngineScope, EngineState, FilledEntries};
@@ -193,7 +194,14 @@ impl Os {
         let context = KernelContext::on(cpu);
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
-        let scan = self.layers[layer].scan_pages(context, pressure, &is_busy);
+        let mut scan = self.layers[layer].scan_pages(context, pressure, &is_busy);
+        if self.layers[layer].host.is_some() {
+            let absent = scan.outgoing.iter().copied().filter(|&frame| self.is_swapped_out(layer, frame));
+            scan.absent = absent.collect();
+            if let Some(reclaim) = &mut self.layers[layer].memory.reclaim {
+                reclaim.counters.double_paged += scan.absent.len() as u64;
+            }
+        }
         for &(page, frame) in &scan.files {
             self.begin_write(layer, page, frame, task);
         }
@@ -205,21 +213,37 @@ impl Os {
         scan
     }
 
+    /// Whether a host has swapped out a layer's frame.
+    fn is_swapped_out(&self, mut layer: LayerId, mut frame: Pfn) -> bool {
+        while let Some(host) = self.layers[layer].host {
+            let va = VirtAddr(frame.addr().0);
+            let word = self.layers[host.layer].word(host.index, va);
+            if word.is_some_and(|entry| matches!(entry.word, EntryWord::Swap(_))) {
+                return true;
+            }
+            let Some(next) = self.frame_in_host(host, va) else { return false };
+            (layer, frame) = (host.layer, next);
+        }
+        false
+    }
+
+    /// The frame of a host that a guest's address lies in; `None` if there is none.
+    fn frame_in_host(&self, host: SpaceId, va: VirtAddr) -> Option<Pfn> {
+        let layer = &self.layers[host.layer];
+        let space = &layer.spaces[host.index];
+        if let Some(frame) = space.segment.as_ref().and_then(|segment| segment.frame(va)) {
+            return Some(frame);
+        }
+        let mut list = WalkList::new();
+        space.table.walk(&layer.memory.contents, va, &mut list);
+        let Leaf::Present(mapping) = list.leaf else { return None };
+        Some(Pfn(mapping.pfn.0 + (va.offset_in(mapping.size.bytes()) >> FRAME_SHIFT)))
+    }
+
     /// The machine frame of a layer's frame; `None` if its hosts have not allocated one yet.
     pub fn machine_frame(&self, mut layer: LayerId, mut frame: Pfn) -> Option<Pfn> {
         while let Some(host) = self.layers[layer].host {
-            let va = VirtAddr(frame.addr().0);
-            let host_layer = &self.layers[host.layer];
-            let space = &host_layer.spaces[host.index];
-            frame = match space.segment.as_ref().and_then(|segment| segment.frame(va)) {
-                Some(frame) => frame,
-                None => {
-                    let mut list = WalkList::new();
-                    space.table.walk(&host_layer.memory.contents, va, &mut list);
-                    let Leaf::Present(mapping) = list.leaf else { return None };
-                    Pfn(mapping.pfn.0 + ((va.offset_in(mapping.size.bytes())) >> FRAME_SHIFT))
-                }
-            };
+            frame = self.frame_in_host(host, VirtAddr(frame.addr().0))?;
             layer = host.layer;
         }
         Some(frame)

@@ -195,8 +195,8 @@ fn a_guest_without_memory_takes_pages_back_from_its_balloon() {
     let without = run_with(&[]).1;
     let (simulation, stats) = run_with(&[&early_balloon(100, true)]);
     let stat = |name: &str| stats.values[name];
-    // Of the guest's 1,792 frames, the balloon has 1,024 and the program wants 1,280: 512 are missing, and less than 256
-    // more for the kernel, page tables and the watermark. So three batches of 256 leave the balloon.
+    // Of the guest's 1,792 frames, the balloon has 1,024 and the program wants 1,280: 512 are missing, and less than
+    // 256 more for the kernel, page tables and the watermark. So three batches of 256 leave the balloon.
     assert_eq!((stat("balloon.oom"), stat("balloon.deflated")), (3, 768));
     assert_eq!(stat("balloon.pages"), 2 * 1024 - 768, "the balloons of both guests had their size");
     for name in ["fault.minor.count", "accesses", "walk.count"] {
@@ -213,4 +213,38 @@ fn a_guest_without_memory_takes_pages_back_from_its_balloon() {
     assert_eq!(slow.values["balloon.deflated"], stat("balloon.deflated"));
     let (more, pages) = (spent(&slow) - spent(&stats), stat("balloon.deflated"));
     assert!(more.abs_diff(1000 * pages) < 1000, "{more} cycles for {pages} pages, but for what the caches hold");
+}
+
+/// A guest of 7 MiB on a host of 5 MiB goes in a circle through 8 MiB. Its oldest page is one that the host has
+/// swapped out before, unless the host's lists gave it another round.
+#[test]
+fn a_page_that_both_kernels_swap_out_is_read_back_in_between() {
+    let run_with = |set: &[&str]| {
+        let source = pagelab_trace::workload::parse("stride:size=8MiB,stride=4KiB,passes=3,write=1", 1).unwrap();
+        let mut all = vec![SWAP, "system.layers.right.memory_bytes=1MiB"];
+        all.extend(set);
+        let (simulation, stats) = run(&config("small-guests", &all), source, &[0]);
+        assert_conserved(&stats);
+        (simulation, stats)
+    };
+    let (small, roomy) = ("system.layers.host.memory_bytes=5MiB", "system.layers.host.memory_bytes=64MiB");
+    for kswapd in ["kernel.threads.kswapd=off", "kernel.threads.kswapd=on"] {
+        let (simulation, stats) = run_with(&[small, kswapd]);
+        if kswapd.ends_with("off") {
+            assert_frames_conserved(&simulation, &live_spaces(&simulation));
+        }
+        let stat = |name: &str| stats.values[name];
+        let of_host = |what: &str| stat(&format!("layer.host.reclaim.{what}"));
+        let guest_out = stat("swap.out.pages") - of_host("swapped_out");
+        let double = stat("swap.double.pages");
+        println!("{double} {guest_out} {} {}", of_host("swapped_out"), of_host("swapped_in"));
+        assert!((guest_out * 97 / 100..=guest_out).contains(&double), "{double} of {guest_out} pages");
+        // The host reads each of them, and hardly anything else: page tables, and metadata of the guest.
+        assert!((double..=double * 103 / 100).contains(&of_host("swapped_in")), "{} pages", of_host("swapped_in"));
+        assert!(stat("layer.host.fault.major.count") >= double);
+    }
+    // With a host that has room for its guests, no page is on two devices.
+    let (_, roomy) = run_with(&[roomy]);
+    assert!(roomy.values["swap.out.pages"] > 0);
+    assert_eq!(roomy.values["swap.double.pages"], 0);
 }

@@ -90,7 +90,7 @@ impl Fault {
     pub(super) fn begin_io(&mut self, os: &mut Os) {
         let requests = match &self.progress.state {
             FaultState::Read { pages } => self.reads(&os.layers[self.request.space.layer], pages).len() as u32,
-            FaultState::WriteBack { scan } => scan.io.len(),
+            FaultState::WriteBack { scan } if scan.absent.is_empty() => scan.io.len(),
             FaultState::Zeroing => u32::from(self.progress.work == FaultWork::SwapIn),
             _ => 0,
         };

@@ -301,6 +301,10 @@ impl Fault {
     /// Carries out a step whose state owns data.
     fn commit_owned(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<FaultState, Next> {
         Ok(match std::mem::replace(&mut self.progress.state, FaultState::Entry) {
+            FaultState::WriteBack { mut scan } if !scan.absent.is_empty() => {
+                scan.absent.clear();
+                FaultState::WriteBack { scan }
+            }
             FaultState::WriteBack { scan } => self.written_back(os, &scan, task),
             FaultState::Deflate { frames } => self.deflated(os, &frames, task),
             FaultState::Place(step) => match self.place(os, effects, task, step) {

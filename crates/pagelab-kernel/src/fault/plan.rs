@@ -135,7 +135,7 @@ impl Fault {
             FaultState::Split { frame } => self.plan_split(os, *frame, step),
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
-            FaultState::WriteBack { scan } => step.io.clone_from(&scan.io),
+            FaultState::WriteBack { scan } => scan.plan_io(step),
             FaultState::Deflate { frames } => plan_deflation(os, layer, frames, step),
             FaultState::Read { pages } => {
                 for &(_, frame) in pages {

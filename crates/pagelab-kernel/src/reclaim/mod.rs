@@ -49,6 +49,8 @@ pub struct ReclaimCounters {
     pub swapped_out: u64,
     /// Pages of 4 KiB read back from the swap device.
     pub swapped_in: u64,
+    /// Pages to be written to a device that a host had swapped out, and read back for that.
+    pub double_paged: u64,
     /// Reclaimed pages of files.
     pub files_dropped: u64,
     /// Reclaimed pages of files that were written to storage.

@@ -26,6 +26,10 @@ pub struct ReclaimScan {
     pub freed: u64,
     /// Writes to the swap area and to files, one request per page.
     pub io: Requests,
+    /// Frames whose pages are to be written.
+    pub outgoing: Vec<Pfn>,
+    /// Those of them that a host has swapped out, and must read back before the device can.
+    pub absent: Vec<Pfn>,
     /// Pages of files to be written, with their frames.
     pub files: Vec<(FilePage, Pfn)>,
     /// Where address spaces mapped the pages of files to be written, by number of the space.
@@ -76,6 +80,19 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
             read.extend(layer.elsewhere(space, va(page)));
             layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
             step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
+        }
+    }
+}
+
+impl ReclaimScan {
+    /// Plans its requests to devices; before them, as a step of its own, the reads by which the virtual machine monitor
+    /// reaches pages that a host has swapped out.
+    pub fn plan_io(&self, step: &mut Step) {
+        if self.absent.is_empty() {
+            return step.io.clone_from(&self.io);
+        }
+        for frame in &self.absent {
+            step.physical(RefKind::Read, frame.addr());
         }
     }
 }
@@ -228,6 +245,7 @@ impl Layer {
         let mut slots = Vec::new();
         if let Some(swap) = swap {
             slots.extend(frames.iter().map(|(frame, places)| swap.put(*frame, places.len())));
+            scan.outgoing.extend(frames.iter().map(|(frame, _)| *frame));
             scan.io.swap.extend(slots.iter().map(|slot: &SwapSlot| DeviceRequest::write(slot.lba(), 1)));
             reclaim.counters.swapped_out += frames.len() as u64;
         }
@@ -249,6 +267,7 @@ impl Layer {
             if written {
                 let storage = reclaim.storage.as_ref().expect("pages of files leave where there is some");
                 scan.io.storage.push(DeviceRequest::write(storage.lba(file, page), 1));
+                scan.outgoing.push(pfn);
                 scan.files.push(((file, page), pfn));
                 scan.written.extend(places);
             } else {

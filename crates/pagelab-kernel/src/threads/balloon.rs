@@ -7,13 +7,13 @@
 //! 256 pages back before it gives up: the fault's handler exits to tell the host their numbers, frees the pages and
 //! allocates again. A balloon that has had its size is not inflated again.
 //! Source: Waldspurger, OSDI 2002, 3.2; Linux drivers/virtio/virtio_balloon.c (`fill_balloon`, `leak_balloon`,
-//! `tell_host`, `virtio_balloon_oom_notify`, `VIRTIO_BALLOON_ARRAY_PFNS_MAX`, `VIRTIO_BALLOON_OOM_NR_PAGES`), mm/oom_kill.c
-//! (`out_of_memory`); QEMU hw/virtio/virtio-balloon.c.
+//! `tell_host`, `virtio_balloon_oom_notify`, `VIRTIO_BALLOON_ARRAY_PFNS_MAX`, `VIRTIO_BALLOON_OOM_NR_PAGES`),
+//! mm/oom_kill.c (`out_of_memory`); QEMU hw/virtio/virtio-balloon.c.
 //! Parameters: `kernel.threads.balloon` (`bytes`, `start_cycles`, `retry_cycles`, `page_cycles`, `deflate_on_oom`).
 //! Stats: `balloon.*`.
 //! Deviations: the host inflates the balloon once and never lowers its size. The host's work for a page is a number of
-//! cycles. The array of page numbers is not written, and pages in the balloon are not moved by compaction. Calls such as
-//! fork, and parts of faults that allocate without a step of their own, take pages back at no cost.
+//! cycles. The array of page numbers is not written, and pages in the balloon are not moved by compaction. Calls such
+//! as fork, and parts of faults that allocate without a step of their own, take pages back at no cost.
 
 use super::{Counter, Need, Thread, discard};
 use crate::context::KernelContext;

@@ -42,6 +42,8 @@ const MAX_FRUITLESS: u32 = 1 << 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KswapdState {
     Scan,
+    /// Let the host read pages back that are to be written.
+    ReadBack(ReclaimScan),
     /// Send the requests to the devices.
     Submit(ReclaimScan),
     WriteBack(ReclaimScan),
@@ -94,7 +96,7 @@ impl Thread for Kswapd {
                     plan_submit(costs, scan.io.len(), step);
                 }
             }
-            KswapdState::WriteBack(scan) => step.io.clone_from(&scan.io),
+            KswapdState::ReadBack(scan) | KswapdState::WriteBack(scan) => scan.plan_io(step),
             &KswapdState::Completion(requests) => {
                 if let Some(costs) = &os.costs.block_io {
                     plan_completion(costs, requests, step);
@@ -106,6 +108,10 @@ impl Thread for Kswapd {
     fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let costly = os.costs.block_io.is_some();
         self.state = match std::mem::replace(&mut self.state, KswapdState::Scan) {
+            KswapdState::ReadBack(mut scan) => {
+                scan.absent.clear();
+                Self::begin_writes(scan, costly)
+            }
             KswapdState::Submit(scan) => KswapdState::WriteBack(scan),
             KswapdState::WriteBack(scan) => {
                 os.written_back(self.layer, &scan, task);
@@ -119,6 +125,11 @@ impl Thread for Kswapd {
 }
 
 impl Kswapd {
+    /// The state in which the requests of a scan are made, with or without costs of their own.
+    fn begin_writes(scan: ReclaimScan, costly: bool) -> KswapdState {
+        if costly { KswapdState::Submit(scan) } else { KswapdState::WriteBack(scan) }
+    }
+
     /// Scans once, unless there is enough memory or nothing to reclaim.
     fn scan(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let layer = &mut os.layers[self.layer];
@@ -134,8 +145,11 @@ impl Kswapd {
         let scan = os.scan_pages(effects, self.layer, Pressure::Memory, task);
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
         if !scan.io.is_empty() {
-            self.state =
-                if os.costs.block_io.is_some() { KswapdState::Submit(scan) } else { KswapdState::WriteBack(scan) };
+            self.state = if scan.absent.is_empty() {
+                Self::begin_writes(scan, os.costs.block_io.is_some())
+            } else {
+                KswapdState::ReadBack(scan)
+            };
         }
         Next::Continue
     }

@@ -238,8 +238,8 @@ impl PageReporting {
         step.cycles += Cycles::from(os.costs.vm_exit_cycles);
     }
 
-    /// Plans the host's unmapping of a block: the upper levels, the lines with entries of its pages, and the metadata of
-    /// their frames.
+    /// Plans the host's unmapping of a block: the upper levels, the lines with entries of its pages, and the metadata
+    /// of their frames.
     fn plan_discard(&self, os: &Os, block: (Pfn, u32), step: &mut Step) {
         let range = range(block);
         let layer = &os.layers[self.host.layer];

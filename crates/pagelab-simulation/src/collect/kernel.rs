@@ -260,6 +260,11 @@ impl Statistics {
         }
         self.count("swap.out.pages", reclaim(|c| c.swapped_out), "Pages written to the swap device");
         self.count("swap.in.pages", reclaim(|c| c.swapped_in), "Pages read back from the swap device");
+        self.count(
+            "swap.double.pages",
+            reclaim(|c| c.double_paged),
+            "Pages that hosts had swapped out, and read back so that their guests could write them to a device of their own",
+        );
     }
 
     /// What decided where pages and page tables lie.

@@ -174,7 +174,7 @@ impl EngineThread for Kpted {
         let layer = &os.layers[self.layer];
         match &self.state {
             KptedState::Reclaim(pressure) => plan_scan(layer, *pressure, step),
-            KptedState::WriteBack(scan) => step.io.clone_from(&scan.io),
+            KptedState::WriteBack(scan) => scan.plan_io(step),
             KptedState::Line => {
                 if self.is_lost(layer) || self.level == TOP && self.mapping(layer) != Some((self.space, self.at)) {
                     return;
@@ -205,6 +205,10 @@ impl EngineThread for Kpted {
         let cpu = task.cpu;
         self.cpu = cpu;
         match std::mem::replace(&mut self.state, KptedState::Line) {
+            KptedState::WriteBack(mut scan) if !scan.absent.is_empty() => {
+                scan.absent.clear();
+                self.state = KptedState::WriteBack(scan);
+            }
             KptedState::WriteBack(scan) => os.written_back(self.layer, &scan, task),
             KptedState::Reclaim(pressure) => {
                 let scan = os.scan_pages(effects, self.layer, pressure, task);
