@@ -160,6 +160,11 @@ pub enum BlockKey {
         /// The space.
         space: SpaceId,
     },
+    /// A call that changes the mappings of a space.
+    MappingsRead {
+        /// The space.
+        space: SpaceId,
+    },
     /// Data of a placement policy about a part of a space.
     Placement {
         /// The space that contains the part.
@@ -203,6 +208,7 @@ impl BlockKey {
         match self {
             Self::Page { space, .. } => Some((space.layer, LockKind::Page)),
             Self::Mappings { space } => Some((space.layer, LockKind::MmapWrite)),
+            Self::MappingsRead { space } => Some((space.layer, LockKind::MmapRead)),
             Self::Placement { space, .. } => Some((space.layer, LockKind::Placement)),
             Self::PageTable { layer, .. } => Some((layer, LockKind::PageTable)),
             Self::Engine { layer, .. } => Some((layer, LockKind::Engine)),
@@ -217,6 +223,7 @@ impl BlockKey {
             Self::PageTable { .. } | Self::Placement { .. } => true,
             Self::Page { .. }
             | Self::Mappings { .. }
+            | Self::MappingsRead { .. }
             | Self::Engine { .. }
             | Self::Writeback { .. }
             | Self::Answer { .. } => false,

@@ -68,6 +68,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "os",
             "fault",
             "mapping",
+            "mapping_call",
             "populate",
             "files",
             "sync",

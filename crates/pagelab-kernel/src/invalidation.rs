@@ -37,6 +37,8 @@ pub struct MappingCounters {
     pub pages_out: u64,
     /// Cycles of MADV_PAGEOUT for writes to the swap device, without those of devices.
     pub page_out_cycles: Cycles,
+    /// Cycles of mapping calls themselves (`kernel.mapping_calls`).
+    pub call_cycles: Cycles,
     /// Cycles of msync, without those of devices.
     pub sync_cycles: Cycles,
     /// Cycles of writing the entries of new mappings for a fault engine, and of removing them.

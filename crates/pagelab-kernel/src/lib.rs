@@ -19,6 +19,7 @@ pub mod inverted_table;
 pub mod layer;
 pub mod locks;
 pub mod mapping;
+pub mod mapping_call;
 pub mod memory;
 pub mod mmap_misses;
 pub mod needs;

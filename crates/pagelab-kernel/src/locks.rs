@@ -25,6 +25,7 @@ pub struct Locks {
     /// Free keys that the first task of their queue is about to take.
     reserved: Vec<(BlockKey, TaskId)>,
     readers: Vec<MappingReader>,
+    writers: Vec<MappingWriter>,
     /// Released keys whose waiting tasks have not been woken yet.
     released: Vec<BlockKey>,
 }
@@ -57,6 +58,20 @@ struct MappingReader {
     holder: TaskId,
 }
 
+/// A call that changes the mappings of a space.
+#[derive(Clone, Debug)]
+struct MappingWriter {
+    space: SpaceId,
+    /// What it changes; `None` for all mappings.
+    range: Option<VaRange>,
+    holder: TaskId,
+}
+
+/// A range with the pages next to it, whose VMAs might be merged with a VMA in the range.
+fn with_neighbours(range: VaRange) -> VaRange {
+    VaRange { start: VirtAddr(range.start.0.saturating_sub(1)), end: VirtAddr(range.end.0.saturating_add(1)) }
+}
+
 impl Locks {
     /// Takes a key for a task; false if another task holds it.
     pub fn acquire(&mut self, key: BlockKey, by: TaskId) -> bool {
@@ -77,8 +92,12 @@ impl Locks {
     /// The tasks that hold a key, or that prevent changes of a space's mappings.
     pub fn holders(&self, key: BlockKey) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().filter(move |reader| key == BlockKey::Mappings { space: reader.space });
+        let writers = self.writers.iter().filter(move |&&MappingWriter { space, .. }| {
+            key == BlockKey::Mappings { space } || key == BlockKey::MappingsRead { space }
+        });
         let held = self.held.iter().chain(&self.reserved).filter(move |(held, _)| *held == key);
-        held.map(|&(_, holder)| holder).chain(readers.map(|reader| reader.holder))
+        let mappings = readers.map(|reader| reader.holder).chain(writers.map(|writer| writer.holder));
+        held.map(|&(_, holder)| holder).chain(mappings)
     }
 
     /// Releases a key that a task holds, and wakes the tasks that wait for it.
@@ -127,19 +146,37 @@ impl Locks {
         self.released.push(BlockKey::Mappings { space });
     }
 
+    /// From here on, a task changes the mappings of a space: those in `range`, or all.
+    pub fn write_mappings(&mut self, space: SpaceId, range: Option<VaRange>, holder: TaskId) {
+        self.writers.push(MappingWriter { space, range, holder });
+    }
+
+    /// The task has changed them.
+    pub fn end_write(&mut self, space: SpaceId, by: TaskId) {
+        let at = self.writers.iter().position(|w| w.space == space && w.holder == by);
+        self.writers.swap_remove(at.expect("only a writer ends"));
+        self.released.extend([BlockKey::Mappings { space }, BlockKey::MappingsRead { space }]);
+    }
+
+    /// Whether a task may rely on mappings of a space now: those in `vma`, or all. Under locks of VMAs, a call is in
+    /// the way if its range contains the VMA or borders on it.
+    pub fn may_read(&self, space: SpaceId, vma: Option<VaRange>, lock: FaultLock) -> bool {
+        let is_apart = |range: VaRange| vma.is_some_and(|vma| !with_neighbours(range).overlaps(vma));
+        let goes_on = |writer: &MappingWriter| lock == FaultLock::Vma && writer.range.is_some_and(is_apart);
+        self.writers.iter().all(|writer| writer.space != space || goes_on(writer))
+    }
+
     /// Whether mappings may change now: those in `range`, or all of the space. Under the lock of the address space, any
     /// fault in it prevents the change. Under locks of VMAs, a fault prevents it if its VMA lies in the range or
-    /// borders on it, and so might be merged with a new mapping there (`vma_merge` locks both).
+    /// borders on it, and so might be merged with a new mapping there (`vma_merge` locks both). Any other call that
+    /// holds the lock prevents it.
     pub fn may_change(&self, space: SpaceId, range: Option<VaRange>, lock: FaultLock) -> bool {
-        let bordering = range.map(|range| VaRange {
-            start: VirtAddr(range.start.0.saturating_sub(1)),
-            end: VirtAddr(range.end.0.saturating_add(1)),
-        });
-        let under_writeback = |reader: &MappingReader| {
+        let bordering = range.map(with_neighbours);
+        let prevents = |reader: &MappingReader| {
             let same_vma = lock == FaultLock::Mm || bordering.is_none_or(|range| range.overlaps(reader.vma));
             reader.space == space && same_vma
         };
-        !self.readers.iter().any(under_writeback)
+        !self.readers.iter().any(prevents) && self.writers.iter().all(|writer| writer.space != space)
     }
 
     /// Whether a handler works on the page that starts at this 4 KiB page of a space.
@@ -155,12 +192,13 @@ impl Locks {
     /// The tasks that hold a key or rely on mappings.
     pub fn all_holders(&self) -> impl Iterator<Item = TaskId> + '_ {
         let readers = self.readers.iter().map(|reader| reader.holder);
-        self.held.iter().map(|&(_, holder)| holder).chain(readers)
+        let writers = self.writers.iter().map(|writer| writer.holder);
+        self.held.iter().map(|&(_, holder)| holder).chain(readers).chain(writers)
     }
 
     /// Whether any task holds a key or relies on mappings.
     pub fn any_held(&self) -> bool {
-        !self.held.is_empty() || !self.readers.is_empty()
+        !self.held.is_empty() || !self.readers.is_empty() || !self.writers.is_empty()
     }
 
     /// Discards the released keys, since no task waits for any.
@@ -198,6 +236,31 @@ mod tests {
         assert_eq!(locks.take_released(), None);
         locks.end_reservation(second);
         assert_eq!((locks.take_released(), locks.any_reserved()), (Some(key), false));
+    }
+
+    #[test]
+    fn a_writer_keeps_readers_of_its_mappings_out_and_all_writers() {
+        let space = SpaceId { layer: LayerId(0), index: SpaceIx(1) };
+        let range = |from: u64, to: u64| VaRange { start: VirtAddr(from << 12), end: VirtAddr(to << 12) };
+        let mut locks = Locks::default();
+        let task = TaskId { cpu: CpuId(0), number: 0 };
+        locks.write_mappings(space, Some(range(4, 8)), task);
+        for (vma, lock, may) in [
+            (Some(range(0, 3)), FaultLock::Vma, true),
+            (Some(range(0, 4)), FaultLock::Vma, false),
+            (Some(range(5, 6)), FaultLock::Vma, false),
+            (None, FaultLock::Vma, false),
+            (Some(range(0, 3)), FaultLock::Mm, false),
+        ] {
+            assert_eq!(locks.may_read(space, vma, lock), may, "{vma:?} {lock:?}");
+        }
+        assert!(locks.may_read(SpaceId { index: SpaceIx(2), ..space }, None, FaultLock::Mm));
+        assert!(!locks.may_change(space, Some(range(20, 21)), FaultLock::Vma));
+        let waited_for = [BlockKey::Mappings { space }, BlockKey::MappingsRead { space }];
+        assert!(waited_for.iter().all(|&key| locks.holders(key).eq([task])) && locks.any_held());
+        locks.end_write(space, task);
+        assert_eq!([locks.take_released(), locks.take_released()].map(Option::unwrap), [waited_for[1], waited_for[0]]);
+        assert!(locks.may_read(space, None, FaultLock::Mm) && !locks.any_held());
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Os {
         space: SpaceId,
         kind: &EventKind,
     ) -> Result<Consequences, EngineError> {
-        let recorded = matches!(kind, EventKind::Mmap { flags, .. } if flags.contains(MapFlags::RECORDED));
+        let recorded = is_recorded(kind);
         self.mapping.calls += u64::from(!recorded);
         let layer = &mut self.layers[space.layer];
         let context = layer.context(cpu, space.index);
@@ -378,6 +378,11 @@ impl Os {
     }
 }
 
+/// Whether a recorded kernel has made a mapping: its work is in the trace.
+pub fn is_recorded(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Mmap { flags, .. } if flags.contains(MapFlags::RECORDED))
+}
+
 fn is_shared_anonymous(flags: MapFlags) -> bool {
     flags.contains(MapFlags::SHARED | MapFlags::ANONYMOUS)
 }
@@ -394,8 +399,11 @@ pub(super) fn remove_pages(
     placement.unmapping(index, range, &mut memory);
     layer.drop_words(context, index, range);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
+        let entry = layer.entry_to_change(index, page);
+        let locks_before = layer.memory.frames.counters.zone_locks;
         layer.unmap(context, index, page);
         layer.put_page(context, &page.mapping);
+        layer.note_unmapping(entry, page.mapping.pfn, locks_before);
         Ok(())
     })
 }
@@ -456,6 +464,7 @@ fn free_lazily(context: KernelContext, layer: &mut Layer, index: SpaceIx, range:
         let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
         let own = layer.memory.page_use.are_exclusive(pfn, order);
         if own && layer.memory.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
+            layer.note_change(layer.entry_to_change(index, page), pfn);
             layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
             pages += 1;
         }
@@ -530,6 +539,7 @@ fn protect_pages(
         };
         flags.writable = prot.write && own;
         flags.executable = prot.execute;
+        layer.note_change(layer.entry_to_change(index, page), page.mapping.pfn);
         layer.protect(index, page, flags);
         Ok(())
     })
@@ -555,6 +565,7 @@ fn move_pages(
     })?;
     layer.move_words(context, index, from, to)?;
     layer.for_mapped(index, from.start, from.end, |layer, page| {
+        layer.note_change(layer.entry_to_change(index, page), page.mapping.pfn);
         layer.unmap(context, index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
         layer.build_tables(context, index, va, page.mapping.size)?;

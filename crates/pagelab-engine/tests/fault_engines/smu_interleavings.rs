@@ -292,6 +292,7 @@ impl explore::Race for Race {
                 | Activity::Populate(_)
                 | Activity::Sync(_)
                 | Activity::PageOut(_)
+                | Activity::Mapping(_)
                 | Activity::ExitScan(_)
                 | Activity::EngineCall(_)
                 | Activity::Ahead(_)

@@ -15,6 +15,7 @@ mod interleavings;
 mod late_segments;
 mod load;
 mod lock_waits;
+mod mapping_calls;
 mod memory_files;
 mod migration;
 mod page_faults;

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BlockIoConfig, FaultKind, FaultKinds, KernelCodeConfig, StageCost, StageCosts, StageLines, SwapConfig,
-    TranslationCacheConfig,
+    BlockIoConfig, FaultKind, FaultKinds, KernelCodeConfig, MappingCallConfig, StageCost, StageCosts, StageLines,
+    SwapConfig, TranslationCacheConfig,
 };
 use crate::scheduler::SchedulerConfig;
 use crate::threads::config::ThreadsConfig;
@@ -39,6 +39,10 @@ pub struct KernelConfig {
     /// In which order tasks that spin for a lock get it.
     #[serde(default, skip_serializing_if = "SpinLocks::is_default")]
     pub spin_locks: SpinLocks,
+    /// Costs of mapping calls, and whether they hold the lock of the address space meanwhile. Without it, they take
+    /// effect at once and cost only their TLB shootdown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping_calls: Option<MappingCallConfig>,
     /// The data structure that finds the VMA of an address.
     pub vma_index: VmaIndex,
     /// Whether reads of untouched private anonymous memory map the zero page. With `off`, each such page gets a zeroed

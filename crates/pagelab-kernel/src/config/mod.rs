@@ -5,6 +5,7 @@ mod boot;
 mod code;
 mod fault_kinds;
 mod kernel;
+mod mapping_calls;
 mod stage_costs;
 mod swap;
 mod system;
@@ -17,6 +18,7 @@ pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
 pub use kernel::{
     ClearingOrder, FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, SpinLocks, VmaIndex, check_limit,
 };
+pub use mapping_calls::{CallCost, MappingCallConfig};
 pub use stage_costs::{StageCost, StageCosts, StageLines};
 pub use swap::SwapConfig;
 pub use system::{

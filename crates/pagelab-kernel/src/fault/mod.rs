@@ -53,6 +53,7 @@ use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
 use crate::reclaim::Pressure;
+use crate::vma::Vma;
 use latencies::Service;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -375,6 +376,11 @@ impl Fault {
         if growth.is_some() && !os.locks.may_change(self.request.space, growth, os.costs.fault_lock) {
             self.progress.state = FaultState::Lookup;
             return Err(Next::Block(BlockKey::Mappings { space: self.request.space }));
+        }
+        let vma = self.layer(os).spaces[self.request.space.index].vmas.find(self.request.va).map(Vma::range);
+        if !self.held.mappings && !os.locks.may_read(self.request.space, vma, os.costs.fault_lock) {
+            self.progress.state = FaultState::Lookup;
+            return Err(Next::Block(BlockKey::MappingsRead { space: self.request.space }));
         }
         let next = self.look_up(os, task);
         if let Some(growth) = growth {

@@ -97,6 +97,7 @@ impl Layer {
                 tables,
                 table_work: TableWork::default(),
                 cut: Vec::new(),
+                changed: None,
                 retired: Vec::new(),
                 check,
             },

@@ -8,6 +8,7 @@ mod ahead;
 mod backing;
 mod batches;
 mod boot;
+pub mod changed_entries;
 pub mod code;
 pub mod contents;
 mod contiguity;

@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::AddressSpace;
+use crate::layer::changed_entries::ChangedEntry;
 use crate::vma::VaRange;
 use pagelab_base::addr::Pfn;
 use pagelab_base::ids::SpaceIx;
@@ -20,6 +21,8 @@ pub struct Spaces {
     pub table_work: TableWork,
     /// By space: ranges whose large entries a call removed, and whose parts should be armed for the fault engine.
     pub cut: Vec<(SpaceIx, VaRange)>,
+    /// Entries that the current mapping call has changed, if such calls have costs.
+    pub changed: Option<Vec<ChangedEntry>>,
     /// Numbers of ended spaces that may be reused.
     pub(super) retired: Vec<SpaceIx>,
     /// Whether mappings are also recorded independent of the page tables (`--check`).

@@ -3,6 +3,7 @@
 
 use crate::agenda::address_bits::refuse_beyond_table;
 use crate::machine::activity::Activity;
+use crate::machine::kernels::changed_range;
 use crate::machine::simulation::Simulation;
 use crate::observe::statistics::Statistics;
 use pagelab_base::addr::VirtAddr;
@@ -15,7 +16,8 @@ use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault_engine::kernel_side::EngineState;
 use pagelab_kernel::fault_engine::mfoe::call::EngineCall;
 use pagelab_kernel::fault_engine::smu::fill::FillWork;
-use pagelab_kernel::mapping::Consequences;
+use pagelab_kernel::mapping::{Consequences, is_recorded};
+use pagelab_kernel::mapping_call::MappingCall;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::page_out::PageOut;
 use pagelab_kernel::populate::Populate;
@@ -191,6 +193,8 @@ impl Simulation {
         refuse_beyond_table(&self.kernels.os, space, kind)?;
         let freed = |os: &Os| os.layers[space.layer].memory.contents.destroyed();
         let before = freed(&self.kernels.os);
+        let costs = self.kernels.os.costs.mapping_calls.is_some() && !is_recorded(kind);
+        self.kernels.os.layers[space.layer].spaces.changed = costs.then(Vec::new);
         let outcome = self.kernels.os.change_mappings(effects, cpu, space, kind)?;
         let Consequences { gone, elsewhere, writes, populate, .. } = outcome;
         self.invalidate(cpu, space, &gone, freed(&self.kernels.os) > before);
@@ -200,6 +204,8 @@ impl Simulation {
         let populate = populate.into_iter().rev();
         let populate = populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu)));
         let page_out = (!writes.is_empty()).then(|| Activity::PageOut(PageOut::new(space, writes)));
-        Ok(populate.chain(page_out).collect())
+        let range = changed_range(kind).flatten();
+        let own = MappingCall::new(cpu, space, kind, range, &mut self.kernels.os).map(Activity::Mapping);
+        Ok(populate.chain(page_out).chain(own).collect())
     }
 }

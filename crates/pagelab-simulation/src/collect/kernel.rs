@@ -154,6 +154,10 @@ impl Statistics {
     fn mapping_calls(&mut self, kernels: &Kernels) {
         let mapping = &kernels.os.mapping;
         self.count("mapping.calls", mapping.calls, "Calls about mappings and mapped files");
+        if kernels.os.costs.mapping_calls.is_some() {
+            let what = "Cycles of mapping calls themselves, without shootdowns and waiting; included in cycles.kernel";
+            self.cycles("mapping.call_cycles", mapping.call_cycles, what);
+        }
         self.count(
             "mapping.impossible",
             mapping.impossible,

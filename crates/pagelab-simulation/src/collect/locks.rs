@@ -7,7 +7,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
 use pagelab_base::lock_kind::LockKind;
 use pagelab_hardware::cache::{Hierarchy, Requester};
-use pagelab_kernel::config::FaultLock;
+use pagelab_kernel::config::{FaultLock, KernelConfig};
 use pagelab_kernel::layer::Layer;
 
 impl Statistics {
@@ -35,10 +35,10 @@ impl Statistics {
         for (number, layer) in os.layers.iter().enumerate() {
             for kind in LockKind::ALL {
                 let prefix = format!("layer.{}.lock.{}", layer.name, kind.name());
-                if caches.orders_transfers() && has_line(kind, layer, os.costs.fault_lock) {
+                if caches.orders_transfers() && has_line(kind, layer, &os.costs) {
                     self.add_all(&prefix, os.faults[number].lock_queues[kind as usize].measures());
                 }
-                if scheduler.many && is_held(kind, layer) {
+                if scheduler.many && is_held(kind, layer, &os.costs) {
                     let waits = scheduler.lock_waits.get(&(LayerId::from(number), kind));
                     self.add_all(&prefix, waits.copied().unwrap_or_default().measures());
                 }
@@ -48,25 +48,27 @@ impl Statistics {
 }
 
 /// Whether kernel code of a layer refers to lines of these locks.
-fn has_line(kind: LockKind, layer: &Layer, fault_lock: FaultLock) -> bool {
+fn has_line(kind: LockKind, layer: &Layer, costs: &KernelConfig) -> bool {
     match kind {
         LockKind::MmapRead | LockKind::PageTable | LockKind::Zone | LockKind::Lru | LockKind::Memcg | LockKind::Rss => {
             true
         }
-        LockKind::Vma => fault_lock == FaultLock::Vma,
+        LockKind::Vma => costs.fault_lock == FaultLock::Vma,
         LockKind::Placement => layer.mechanisms.placement.locks(),
         LockKind::Engine => layer.mechanisms.engine.is_some(),
-        LockKind::MmapWrite | LockKind::Page | LockKind::Writeback => false,
+        LockKind::MmapWrite => costs.mapping_calls.is_some(),
+        LockKind::Page | LockKind::Writeback => false,
     }
 }
 
 /// Whether tasks hold these locks for a time, so that others wait.
-fn is_held(kind: LockKind, layer: &Layer) -> bool {
+fn is_held(kind: LockKind, layer: &Layer, costs: &KernelConfig) -> bool {
     match kind {
         LockKind::MmapWrite | LockKind::PageTable | LockKind::Page => true,
         LockKind::Placement => layer.mechanisms.placement.locks(),
         LockKind::Engine => layer.mechanisms.engine.is_some(),
         LockKind::Writeback => layer.memory.reclaim.is_some(),
-        LockKind::MmapRead | LockKind::Vma | LockKind::Zone | LockKind::Lru | LockKind::Memcg | LockKind::Rss => false,
+        LockKind::MmapRead => costs.mapping_calls.is_some(),
+        LockKind::Vma | LockKind::Zone | LockKind::Lru | LockKind::Memcg | LockKind::Rss => false,
     }
 }

@@ -234,6 +234,7 @@ impl Simulation {
             Activity::Populate(_)
             | Activity::Sync(_)
             | Activity::PageOut(_)
+            | Activity::Mapping(_)
             | Activity::ExitScan(_)
             | Activity::EngineCall(_)
             | Activity::Fill(_) => {}

@@ -23,6 +23,7 @@ use pagelab_kernel::fault_engine::smu::fill::FillWork;
 use pagelab_kernel::fault_engine::work::EngineWork;
 use pagelab_kernel::layer::code::CODE_PATHS;
 use pagelab_kernel::locks::TaskId;
+use pagelab_kernel::mapping_call::MappingCall;
 use pagelab_kernel::page_out::PageOut;
 use pagelab_kernel::populate::Populate;
 use pagelab_kernel::sync::Sync;
@@ -39,6 +40,8 @@ pub enum Activity {
     Sync(Sync),
     /// A MADV_PAGEOUT that waits for the swap device.
     PageOut(PageOut),
+    /// The time that a mapping call takes.
+    Mapping(MappingCall),
     /// A step of a kernel thread, for its layer.
     Kernel {
         /// Number of the thread, as [`KernelThreads`](pagelab_kernel::threads::schedule::KernelThreads) counts.
@@ -65,7 +68,7 @@ impl Activity {
             Self::Fault(_) | Self::Populate(_) => return stage.map(|stage| stage as usize),
             Self::Engine(_) => return None,
             Self::Sync(_) => 0,
-            Self::PageOut(_) => 1,
+            Self::PageOut(_) | Self::Mapping(_) => 1,
             Self::Kernel { .. } => 2,
             Self::ExitScan(_) => 3,
             Self::EngineCall(_) => 4,
@@ -84,6 +87,7 @@ impl Activity {
             Self::Populate(populate) => populate.fault().space().layer,
             Self::Sync(sync) => sync.space().layer,
             Self::PageOut(out) => out.space().layer,
+            Self::Mapping(call) => call.space().layer,
             Self::Kernel { layer, .. } => *layer,
             Self::ExitScan(scan) => scan.layer(),
             Self::Engine(work) => work.layer(),
@@ -100,6 +104,7 @@ impl Activity {
             | Self::Populate(_)
             | Self::Sync(_)
             | Self::PageOut(_)
+            | Self::Mapping(_)
             | Self::Kernel { .. }
             | Self::ExitScan(_)
             | Self::EngineCall(_)
@@ -118,6 +123,7 @@ impl Activity {
             | Self::Populate(_)
             | Self::Sync(_)
             | Self::PageOut(_)
+            | Self::Mapping(_)
             | Self::Kernel { .. }
             | Self::ExitScan(_)
             | Self::EngineCall(_)
@@ -137,6 +143,7 @@ impl Activity {
             Self::Fill(fill) => fill.charge(os, cycles),
             Self::Sync(_) => Sync::charge(os, cycles),
             Self::PageOut(_) => PageOut::charge(os, cycles),
+            Self::Mapping(_) => MappingCall::charge(os, cycles),
             Self::Fault(_) | Self::Populate(_) => unreachable!("cycles of faults are counted by stage"),
         }
     }
@@ -149,6 +156,7 @@ impl Activity {
             Self::Populate(populate) => return Some(populate.fault().plan(os, step)),
             Self::Sync(sync) => sync.plan(os, step),
             Self::PageOut(out) => out.plan(os, step),
+            Self::Mapping(call) => call.plan(os, step),
             Self::Kernel { thread, .. } => threads.get(*thread).plan(os, step),
             Self::ExitScan(scan) => scan.plan(os, step),
             Self::Engine(work) => work.plan(os, step),
@@ -173,6 +181,7 @@ impl Activity {
             Self::Populate(populate) => populate.commit(os, effects, task),
             Self::Sync(sync) => Ok(sync.commit(os, effects, task)),
             Self::PageOut(out) => Ok(out.commit()),
+            Self::Mapping(call) => Ok(call.commit(os, task)),
             Self::Kernel { thread, .. } => Ok(threads.commit(*thread, os, effects, task)),
             Self::ExitScan(scan) => Ok(scan.commit(os)),
             Self::Engine(work) => Ok(work.commit(os, effects, task, io_failed)),

@@ -191,7 +191,7 @@ impl Kernels {
 }
 
 /// The addresses whose mappings an event changes: `None`, a range, or `Some(None)` for its whole space.
-fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
+pub(crate) fn changed_range(kind: &EventKind) -> Option<Option<VaRange>> {
     let range = |addr: u64, len: u64| Some(VaRange::from_bytes(addr, len).ok());
     match *kind {
         EventKind::ProcessStart { .. }

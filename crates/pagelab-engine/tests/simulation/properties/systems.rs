@@ -52,7 +52,20 @@ const LATE_MIGRATION: &str =
 const LATE_SEGMENTS: &str =
     r#"kernel.threads.late_segments={"bytes":"1MiB","least_bytes":"64KiB","sleep_cycles":20000}"#;
 
+/// Calls that take long enough for faults to wait for them.
+const CALLS: &str = r#"kernel.mapping_calls={"call":{"instructions":500,"cycles":9000},"unmap_page":{"instructions":200,"cycles":900},"change_page":{"instructions":50},"downgrade":"on"}"#;
+
+/// The same, as writers to the end.
+const WRITING_CALLS: &str = r#"kernel.mapping_calls={"call":{"instructions":500,"cycles":9000},"unmap_page":{"instructions":200,"cycles":900},"change_page":{"instructions":50},"downgrade":"off"}"#;
+
 pub const SYSTEMS: &[System] = &[
+    ("radix", &[CALLS, SWAP, "kernel.cgroup_limit_bytes=1MiB"]),
+    ("radix-2m", &[WRITING_CALLS, KHUGEPAGED, "kernel.fault_lock=mm"]),
+    (
+        "nested-radix-cold",
+        &[WRITING_CALLS, SWAP, "system.layers.host.memory_bytes=3MiB", "system.layers.guest.memory_bytes=48MiB"],
+    ),
+    ("hashed-chained", &[CALLS, "kernel.fault_lock=mm"]),
     ("radix", &[LATE_SEGMENTS]),
     ("radix-2m", &[LATE_SEGMENTS, SWAP, "kernel.cgroup_limit_bytes=8MiB"]),
     ("nested-radix-cold", &[LATE_SEGMENTS]),

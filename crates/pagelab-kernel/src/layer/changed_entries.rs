@@ -1,0 +1,46 @@
+//! The entries that a mapping call changes, for what the call costs (`mapping_call`).
+
+use crate::layer::Layer;
+use pagelab_base::addr::{Pfn, PhysAddr};
+use pagelab_base::ids::SpaceIx;
+use pagelab_tables::page_table::Removed;
+
+/// An entry that a call has changed.
+#[derive(Clone, Debug)]
+pub struct ChangedEntry {
+    /// Where the entry is, or was.
+    pub entry: PhysAddr,
+    /// The page's frame.
+    pub frame: Pfn,
+    /// Whether the page was unmapped and freed.
+    pub is_freed: bool,
+    /// Whether the page was unmapped.
+    pub is_unmapped: bool,
+    /// Pages whose metadata was written under the zone's lock; empty if the lock was not taken.
+    pub under_zone_lock: Vec<Pfn>,
+}
+
+impl Layer {
+    /// Where a call's change of a mapped page is recorded, if it is: the entry's address before the change.
+    pub(crate) fn entry_to_change(&self, index: SpaceIx, page: &Removed) -> Option<PhysAddr> {
+        self.spaces.changed.as_ref()?;
+        Some(self.spaces[index].table.entry(&self.memory.contents, page.va, page.mapping.size))
+    }
+
+    /// Records that a call has changed the entry of a page.
+    pub(crate) fn note_change(&mut self, entry: Option<PhysAddr>, frame: Pfn) {
+        if let (Some(entry), Some(changed)) = (entry, &mut self.spaces.changed) {
+            let under_zone_lock = Vec::new();
+            changed.push(ChangedEntry { entry, frame, is_freed: false, is_unmapped: false, under_zone_lock });
+        }
+    }
+
+    /// Records that a call has unmapped a page, after its frame was released.
+    pub(crate) fn note_unmapping(&mut self, entry: Option<PhysAddr>, frame: Pfn, locks_before: u64) {
+        let (Some(entry), Some(changed)) = (entry, &mut self.spaces.changed) else { return };
+        let is_freed = self.memory.frames.allocator.used_order(frame).is_none();
+        let took_lock = self.memory.frames.counters.zone_locks > locks_before;
+        let under_zone_lock = if took_lock { self.memory.frames.effects.descriptors.clone() } else { Vec::new() };
+        changed.push(ChangedEntry { entry, frame, is_freed, is_unmapped: true, under_zone_lock });
+    }
+}
