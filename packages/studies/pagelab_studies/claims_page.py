@@ -186,7 +186,10 @@ def _of_core(row: Comparison, judged: verdicts.Verdicts) -> tuple[str, ...]:
 
 def table_of_counts(studies: Mapping[str, Filed]) -> Iterator[str]:
     """The counts of each verdict, by study, for `docs/accuracy.md`."""
-    yield "| study | sign: yes, no, open | order: the same | size: the same | off: open | explained | unexplained |"
+    yield (
+        "| study | sign: yes, no, open | order: yes, no, open | size: yes, no, open "
+        "| beyond the size: open | explained | unexplained |"
+    )
     yield "|---|---|---|---|--:|--:|--:|"
     documents = {name: one.document for name, one in studies.items()}
     total: dict[str, Counter[bool | None]] = {aspect: Counter() for aspect in verdicts.ASPECTS}
