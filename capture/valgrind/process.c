@@ -406,13 +406,13 @@ static void after_system_call(ThreadId tid, UInt number, UWord* args, UInt args_
       break;
    }
    case __NR_waitid: {
-      /* Words of siginfo_t for SIGCHLD: 2 si_code (1 to 3: exited, killed, dumped), 3 si_pid, 5 si_status. Option
+      /* Words of siginfo_t for SIGCHLD: 2 si_code (1 to 3: exited, killed, dumped), 4 si_pid, 6 si_status. Option
          WNOWAIT (0x01000000) leaves the child waitable. */
       const UInt* information = (const UInt*)args[2];
-      if (information != NULL && !(args[3] & 0x01000000) && information[3] != 0 && information[2] >= 1
+      if (information != NULL && !(args[3] & 0x01000000) && information[4] != 0 && information[2] >= 1
           && information[2] <= 3)
-         after_wait((Int)information[3],
-                    information[2] == 1 ? (information[5] & 0xff) << 8 : information[5] & 0x7f);
+         after_wait((Int)information[4],
+                    information[2] == 1 ? (information[6] & 0xff) << 8 : information[6] & 0x7f);
       break;
    }
    default:

@@ -217,6 +217,35 @@ def test_options_without_meaning_are_refused(pagelab: Pagelab, options: list[str
     assert_fails(process, 2, words)
 
 
+WAITS = r"""
+/* The first child works for long, the second is waited for by waitid (247), which tells 28 bytes. */
+void _start(void) {
+    int told[32];
+    for (int which = 0; which < 2; which++) {
+        if (call(57, 0, 0, 0, 0, 0, 0) == 0) {
+            for (int i = 0; i < 500; i++) memory[i % 16 << 12] = i;
+            end(which);
+        }
+        if (which == 0) call(61, -1, (long)told, 0, 0, 0, 0);
+        else call(247, 0, 0, (long)told, 4, 0, 0);
+        memory[which] = 1;
+    }
+    end(told[6] == 1 ? 7 : 8);
+}
+"""
+
+
+def test_a_parent_that_waits_goes_on_after_its_childs_end(pagelab: Pagelab, tmp_path: Path) -> None:
+    recorded = pagelab("record", "-q", "--single-step", "-o", "t.trace", "--", compiled(tmp_path, WAITS))
+    assert recorded.returncode == 7, recorded.stderr
+    events = polars.read_parquet(tmp_path / "t.trace" / "events-*.parquet").select("kind", "process", "argument").rows()
+    edges = [(kind, process) for kind, process, _ in events if kind in ("exit", "wake", "woken")]
+    assert edges == [("exit", 1), ("wake", 1), ("woken", 0), ("exit", 2), ("wake", 2), ("woken", 0), ("exit", 0)]
+    numbers = [number for kind, _, number in events if kind in ("wake", "woken")]
+    assert numbers[:2] == [numbers[0]] * 2
+    assert numbers[2:] == [numbers[2]] * 2
+
+
 def test_a_limit_ends_the_program(pagelab: Pagelab, tmp_path: Path) -> None:
     program = compiled(tmp_path, "void _start(void) { for (volatile int i = 0;; i++) memory[i & 1023] = i; }")
     pagelab("record", "--quiet", "--single-step", "--max-accesses", "500", "-o", "t.trace", "--", program)

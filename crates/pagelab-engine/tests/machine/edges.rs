@@ -140,6 +140,33 @@ fn a_woken_without_an_earlier_wake_does_not_wait() {
     assert_eq!(times(&replay(&[0, 1], script)).1, base);
 }
 
+#[test]
+fn a_parent_that_waits_goes_on_when_its_childs_memory_has_gone() {
+    const PAGES: u64 = 50;
+    let other = MEMORY + (1 << 30);
+    let script = |edge: bool, pages: u64| {
+        let (mut script, _) = program(1);
+        script.mmap(0, MEMORY + PAGE, PAGE);
+        script.mmap(0, other, PAGES * PAGE);
+        script.event(0, EventKind::Fork { child: pagelab_trace::ProcessIx(1) });
+        let child = script.thread(1);
+        (0..pages).for_each(|page| script.store(child, other + page * PAGE));
+        compute(&mut script, child, 3000);
+        script.event(child, EventKind::Exit { code: 0 });
+        if edge {
+            wake(&mut script, child, 1 << 32);
+            woken(&mut script, 0, 1 << 32);
+        }
+        compute(&mut script, 0, 5000);
+        script
+    };
+    let elapsed = |edge, pages| times(&replay(&[0, 1], script(edge, pages))).0;
+    let (beside, after) = (elapsed(false, 0), elapsed(true, 0));
+    assert!(after >= beside + cost(3000), "{beside}, {after}: one after the other");
+    // The child's first touches are before its end, and the pages are freed there.
+    assert!(elapsed(true, PAGES) > after + PAGES * 200);
+}
+
 /// An act of a hostile source, by one of its threads.
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -150,6 +177,8 @@ enum Act {
     Start,
     Exit,
     Fork,
+    /// The last process ends.
+    End,
 }
 
 fn act() -> impl Strategy<Value = (usize, Act, bool)> {
@@ -162,6 +191,7 @@ fn act() -> impl Strategy<Value = (usize, Act, bool)> {
         1 => Just(Act::Start),
         1 => Just(Act::Exit),
         1 => Just(Act::Fork),
+        1 => Just(Act::End),
     ];
     (0_usize..6, act, any::<bool>())
 }
@@ -185,7 +215,12 @@ fn hostile(acts: &[(usize, Act, bool)], edges: bool) -> ScriptWriter {
                 threads.push(script.thread(processes));
                 processes += 1;
             }
-            Act::Fork => {}
+            // Its threads may still wake others.
+            Act::End if processes > 1 => {
+                let last = threads.len() - 1;
+                script.event(threads[last], EventKind::Exit { code: 0 });
+            }
+            Act::Fork | Act::End => {}
         }
         if cut {
             script.cut();

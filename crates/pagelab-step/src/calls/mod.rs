@@ -236,15 +236,15 @@ impl Effects<'_> {
         }
     }
 
-    /// Words of `siginfo_t` for SIGCHLD: 2 `si_code` (1 to 3: exited, killed, dumped), 3 `si_pid`, 5 `si_status`.
+    /// Words of `siginfo_t` for SIGCHLD: 2 `si_code` (1 to 3: exited, killed, dumped), 4 `si_pid`, 6 `si_status`.
     fn waited_by_id(&mut self, call: &Call) {
-        let Some(bytes) = self.memory.bytes::<24>(call.arguments[2]) else { return };
+        let Some(bytes) = self.memory.bytes::<28>(call.arguments[2]) else { return };
         let word = |at: usize| u32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().expect("4 bytes"));
-        if call.arguments[3] & WNOWAIT != 0 || word(3) == 0 || !(1..=3).contains(&word(2)) {
+        if call.arguments[3] & WNOWAIT != 0 || word(4) == 0 || !(1..=3).contains(&word(2)) {
             return;
         }
-        let status = if word(2) == 1 { (word(5) & 0xff) << 8 } else { word(5) & 0x7f };
-        self.stream.send(&Record::Waited { pid: word(3), status });
+        let status = if word(2) == 1 { (word(6) & 0xff) << 8 } else { word(6) & 0x7f };
+        self.stream.send(&Record::Waited { pid: word(4), status });
         self.stream.flush();
     }
 

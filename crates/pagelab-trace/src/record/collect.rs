@@ -472,7 +472,7 @@ impl<'a> Collector<'a> {
             // Both messages of a dead process's greeting have arrived.
             self.take_frame(id)?;
         }
-        let Some(key) = self.dead_process(waiter, pid) else { return Ok(()) };
+        let Some((key, is_child)) = self.dead_process(waiter, pid) else { return Ok(()) };
         while let Some(at) = self.images.iter().position(|image| image.key == key) {
             if let Some(image) = self.images.remove(at) {
                 self.new_image(image)?;
@@ -486,7 +486,8 @@ impl<'a> Collector<'a> {
         }
         self.finish(key, status_code(status))?;
         self.unborn.remove(&key);
-        Ok(())
+        let both = self.entries.get(&waiter).zip(self.entries.get(&key)).filter(|_| is_child);
+        Ok(both.map_or(Ok(()), |(waiter, dead)| waiter.process.continue_after(dead.process.ix, &mut self.output))?)
     }
 
     /// The kernel has accessed a process for the process `by`, which knows it by this id. Nothing happens if it is not
@@ -507,13 +508,13 @@ impl<'a> Collector<'a> {
         Ok(process.remote_access(access, &mut self.output)?)
     }
 
-    /// Whom `waiter` has waited for: a child of its own, or an orphan that came to it and has the same id there.
-    fn dead_process(&mut self, waiter: ProcessKey, pid: u32) -> Option<ProcessKey> {
+    /// Whom `waiter` has waited for: a child of its own (true), or an orphan with this id that came to it (false).
+    fn dead_process(&mut self, waiter: ProcessKey, pid: u32) -> Option<(ProcessKey, bool)> {
         if let Some(key) = self.entries.get_mut(&waiter)?.children.remove(&pid) {
-            return Some(key);
+            return Some((key, true));
         }
         let orphans = self.entries.iter().filter(|(_, entry)| entry.pid == pid && !entry.finished);
-        orphans.min_by_key(|(_, entry)| entry.process.ix).map(|(key, _)| *key)
+        orphans.min_by_key(|(_, entry)| entry.process.ix).map(|(key, _)| (*key, false))
     }
 
     /// Handles the end of a stream: its process has ended, was killed, or executes another program.

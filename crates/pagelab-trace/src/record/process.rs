@@ -167,10 +167,20 @@ impl Process {
         output.event(self.ix, keep.ix, EventKind::Exec { path })
     }
 
-    /// Ends the process, after all its threads.
+    /// Ends the process, after all its threads. The parent may continue when its memory has gone.
     pub(super) fn exit(&mut self, code: i32, output: &mut Output<'_>) -> Result<(), TraceError> {
         self.end_threads(None, output)?;
-        output.event(self.ix, self.current.ix, EventKind::Exit { code })
+        output.event(self.ix, self.current.ix, EventKind::Exit { code })?;
+        // The first process has no parent in the recording.
+        if self.ix == ProcessIx(0) {
+            return Ok(());
+        }
+        output.event(self.ix, self.current.ix, EventKind::Wake { edge: end_edge(self.ix) })
+    }
+
+    /// Its current thread continues, since the child that it waited for has ended.
+    pub(super) fn continue_after(&self, child: ProcessIx, output: &mut Output<'_>) -> Result<(), TraceError> {
+        output.event(self.ix, self.current.ix, EventKind::Woken { edge: end_edge(child) })
     }
 
     /// Decodes `frame` from `at` on, until its end or a record that also concerns other processes.
@@ -521,6 +531,11 @@ impl Process {
         self.fetched.retain(|page| !pages.contains(page));
         self.fetch_epoch += 1;
     }
+}
+
+/// The edge from a process's end to the parent that waited for it. Numbers of an image's wakes begin at 1.
+fn end_edge(process: ProcessIx) -> u64 {
+    u64::from(process.0) << 32
 }
 
 fn take_control(tag: u32, frame: &[u8], at: &mut usize) -> Result<Control, DecodeError> {
