@@ -121,7 +121,7 @@ def cost(run: Run) -> Cost:
 
 def runs() -> list[Run]:
     """All runs, of seconds each."""
-    return [*latencies(), *rates(), *_neighbours()]
+    return [*latencies(), *rates(), *neighbours()]
 
 
 def _run(label: str, spec: str, system: str, accesses: int) -> Run:
@@ -156,7 +156,7 @@ def rates() -> list[Run]:
 NEIGHBOURS = f"1 threads, {INTERVAL} instructions, beside {WITH_OWN_CPU - 1} with {FREQUENT}"
 
 
-def _neighbours() -> list[Run]:
+def neighbours() -> list[Run]:
     """A thread beside others that fault about four times as often, until it has made all its faults."""
     spec = f"stride:size=128MiB,stride=4KiB,write=1,gap={INTERVAL}@0"
     # More pages than they touch meanwhile.
@@ -168,7 +168,8 @@ def _engine(measurement: Measurement, name: str) -> int:
     return measurement.stats[f"layer.native.fault_engine.{name}"]
 
 
-def _hit_rate(measurement: Measurement) -> float:
+def hit_rate(measurement: Measurement) -> float:
+    """Per cent of the faults on armed entries."""
     hits = _engine(measurement, "hits")
     return 100 * hits / (hits + _engine(measurement, "misses"))
 
@@ -360,7 +361,7 @@ def _section_threads(measured: Measurements, findings: Findings) -> None:
     for threads in THREADS:
         for gap in INTERVALS:
             run = measured[TOUCH, "engine", f"{threads} threads, {gap} instructions"]
-            cells[f"{threads} threads", str(gap)] = _hit_rate(run)
+            cells[f"{threads} threads", str(gap)] = hit_rate(run)
     findings.series.append(
         Series.from_values("Fig 9b", "Hit rate, by instructions between a thread's faults", "%", cells)
     )
@@ -373,8 +374,8 @@ def _section_threads(measured: Measurements, findings: Findings) -> None:
             f"hit rate at one fault in {apart:,.0f} cycles",
             "%",
             90,
-            _hit_rate(one),
-            "256 frames by faults of a period is 89.6 % at 21,000 cycles; passes begin 2 ms after the end of the last",
+            hit_rate(one),
+            "256 frames by faults of a period is 89.6 % at 21,000 cycles; passes begin every 2 ms",
         )
     )
     less = [cells["1 threads", str(gap)] - cells[f"{WITH_OWN_CPU} threads", str(gap)] for gap in INTERVALS[:-1]]
@@ -413,17 +414,16 @@ def _section_fairness(measured: Measurements, findings: Findings) -> None:
         "tables also decides whose time is spent on it."
     )
     alone, beside = (measured[TOUCH, "engine", label] for label in (f"1 threads, {INTERVAL} instructions", NEIGHBOURS))
+    findings.claims.append(starvation(alone, beside, "", _TURNS))
+
+
+def starvation(alone: Measurement, beside: Measurement, under: str, rests_on: str) -> Claim:
+    """§4.5: whether a core hits less beside others that fault more often; `under` says what else differs."""
     rates = [_hit_rate_of_cpu(run, 0) for run in (alone, beside)]
     others = Interval.from_values(_hit_rate_of_cpu(beside, cpu) for cpu in range(1, WITH_OWN_CPU))
-    findings.claims.append(
-        Claim(
-            "§4.5",
-            "a core can starve while the tables of others are filled: it hits less beside cores that fault more often",
-            rates[0] > rates[1],
-            f"{rates[0]:.1f} % alone, {rates[1]:.1f} % beside {WITH_OWN_CPU - 1} cores that hit {others} %",
-            _TURNS,
-        )
-    )
+    text = "a core can starve while the tables of others are filled: it hits less beside cores that fault more often"
+    detail = f"{rates[0]:.1f} % alone, {rates[1]:.1f} % beside {WITH_OWN_CPU - 1} cores that hit {others} %"
+    return Claim("§4.5", text + under, rates[0] > rates[1], detail, rests_on)
 
 
 def section_throughput(measured: Measurements, findings: Findings) -> None:

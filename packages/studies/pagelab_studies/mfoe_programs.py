@@ -55,7 +55,6 @@ GHZ, INSTRUCTIONS_PER_CYCLE = 3.3, 2
 PERIOD_CYCLES = 6_000_000
 """Of `presets/systems/mfoe.toml`."""
 MODEL_OF_ENGINE = (
-    "late_pass=sleep",
     f"period_us={round(PERIOD_CYCLES / GHZ / 1000)}",
     f"clock_ghz={GHZ:g}",
     "hit_cycles=76",

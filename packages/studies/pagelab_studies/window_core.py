@@ -20,8 +20,9 @@ FACTOR = 1.6
 
 
 def on_window_core(study: str, runs: Iterable[Run]) -> list[Run]:
-    """The same runs of a study on its core with a window."""
-    return [replace(run, settings=(*run.settings, f"machine.core={CORES[study]}")) for run in runs]
+    """The same runs of a study on its core with a window, where accesses of the kernel overlap as the program's do."""
+    window = (f"machine.core={CORES[study]}", "machine.core.kernel_overlap=on")
+    return [replace(run, settings=(*run.settings, *window)) for run in runs]
 
 
 def cost(of_run: Callable[[Run], Cost]) -> Callable[[Run], Cost]:
