@@ -134,6 +134,30 @@ void __wrap_vgSysWrap_linux_sys_open_by_handle_at_before(ThreadId tid, SyscallAr
       __real_vgSysWrap_linux_sys_open_by_handle_at_before(tid, layout, arguments, status, flags);
 }
 
+/* ---- counts that the kernel refuses before it reads anything: Valgrind looks at each element first ---- */
+
+extern Int VG_(fd_soft_limit);
+extern Before __real_vgSysWrap_generic_sys_poll_before, __wrap_vgSysWrap_generic_sys_poll_before;
+extern Before __real_vgSysWrap_linux_sys_ppoll_before, __wrap_vgSysWrap_linux_sys_ppoll_before;
+
+void __wrap_vgSysWrap_generic_sys_poll_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                              SyscallStatus* status, UWord* flags)
+{
+   if ((UInt)arguments->arg2 > (UInt)VG_(fd_soft_limit))
+      fail(status, VKI_EINVAL);
+   else
+      __real_vgSysWrap_generic_sys_poll_before(tid, layout, arguments, status, flags);
+}
+
+void __wrap_vgSysWrap_linux_sys_ppoll_before(ThreadId tid, SyscallArgLayout* layout, SyscallArgs* arguments,
+                                             SyscallStatus* status, UWord* flags)
+{
+   if ((UInt)arguments->arg2 > (UInt)VG_(fd_soft_limit))
+      fail(status, VKI_EINVAL);
+   else
+      __real_vgSysWrap_linux_sys_ppoll_before(tid, layout, arguments, status, flags);
+}
+
 /* ---- the table ---- */
 
 typedef struct {

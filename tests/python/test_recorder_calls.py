@@ -214,6 +214,8 @@ int main(void) {
     show("perf_event_open", syscall(SYS_perf_event_open, 0, 0, -1, -1, 0));
     show("bpf", syscall(SYS_bpf, 5, 0, 48));
     show("open_by_handle_at", syscall(SYS_open_by_handle_at, -1, 0, 0));
+    show("poll", syscall(SYS_poll, map(1, 0), 4000000000U, 0));
+    show("ppoll", syscall(SYS_ppoll, map(1, 0), 4000000000U, 0, 0, 8));
     show("create_module", syscall(174, 0, 0));
     show("malloc", malloc(1UL << 46) == NULL);
     show("set_mempolicy_home_node", syscall(450, map(1, 0), PAGE, -1, 0));
