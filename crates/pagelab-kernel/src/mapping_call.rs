@@ -2,9 +2,9 @@
 //!
 //! Models: the call takes the lock (`mmap_lock`, `mmap_sem`) as its writer; MADV_DONTNEED and other advice on pages
 //! takes it as a reader. It waits until no fault or other call is in the way. It then goes through the entries that it
-//! has removed or changed, up to [`STEP_PAGES`] per step: the lock of each page-table page, each entry by a locked
+//! has removed or changed, up to 64 pages per step: the lock of each page-table page, each entry by a locked
 //! exchange, the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per
-//! [`LRU_BATCH`] pages, and that of the zone whenever the CPU's list of free pages was full. A fault that needs the
+//! 32 pages, and that of the zone whenever the CPU's list of free pages was full. A fault that needs the
 //! mappings waits until the writer has ended. With locks of VMAs, only faults in the changed range and its neighbours
 //! do: a fault cannot lock a VMA that is write-locked, so it falls back to the lock of the address space.
 //! Source: Linux mm/mmap.c (`__vm_munmap`, `do_vmi_align_munmap`), mm/madvise.c (`madvise_need_mmap_write`),
