@@ -42,10 +42,13 @@ class Replay:
         return self.engine("hits") / self.faults
 
 
-def replay(folder: Path, entries: int, *sources: str, arrivals: str | tuple[str, ...] = ()) -> Replay:
+def replay(
+    folder: Path, entries: int, *sources: str, late_pass: str = "sleep", arrivals: str | tuple[str, ...] = ()
+) -> Replay:
     trace = folder / "run.faults"
     baseline = pagelab.run(sources, "radix@linux-4.9", arrivals=arrivals, machine="gem5-timing", faults=trace)
-    engine = f"mfoe@linux-4.9{{system.layers.native.fault_engine.entries={entries}}}"
+    key = "system.layers.native.fault_engine"
+    engine = f"mfoe@linux-4.9{{{key}.entries={entries},{key}.late_pass={late_pass}}}"
     with_it = pagelab.run(sources, engine, arrivals=arrivals, machine="gem5-timing")
     return Replay(dict(with_it.systems[0].stats), dict(baseline.systems[0].stats), trace)
 
@@ -55,13 +58,13 @@ def strides(threads: int, gap: int) -> str:
     return f"stride:size=32MiB,stride=4KiB,write=1,threads={threads},gap={gap}@0-{threads - 1}"
 
 
-def estimate(replayed: Replay, entries: int) -> float:
+def estimate(replayed: Replay, entries: int, late_pass: str = "sleep") -> float:
     """The hit rate that the model finds for the faults as they came, and as long as they took, without the engine."""
     per_second = GHZ * 1e9
     parameters = {
         "ring_entries": entries,
         "period_us": PERIOD_US,
-        "late_pass": "sleep",
+        "late_pass": late_pass,
         "clock_ghz": GHZ,
         "hit_cycles": replayed.engine("mapped.cycles") / replayed.engine("hits"),
         "miss_penalty_cycles": replayed.engine("refused.cycles") / max(1, replayed.engine("misses")),
@@ -75,11 +78,16 @@ def estimate(replayed: Replay, entries: int) -> float:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize(("gap", "entries"), [(21_000, 256), (8_000, 256), (8_000, 128)])
-def test_engine_and_model_agree_on_the_same_faults(tmp_path: Path, threads: int, gap: int, entries: int) -> None:
-    replayed = replay(tmp_path, entries, strides(threads, gap))
+@pytest.mark.parametrize(
+    ("gap", "entries", "late_pass"),
+    [(21_000, 256, "sleep"), (8_000, 256, "sleep"), (8_000, 128, "sleep"), (21_000, 256, "at-once")],
+)
+def test_engine_and_model_agree_on_the_same_faults(
+    tmp_path: Path, threads: int, gap: int, entries: int, late_pass: str
+) -> None:
+    replayed = replay(tmp_path, entries, strides(threads, gap), late_pass=late_pass)
     assert replayed.faults > 0.99 * threads * 8192
-    modelled = estimate(replayed, entries)
+    modelled = estimate(replayed, entries, late_pass)
     assert replayed.hit_rate == pytest.approx(modelled, abs=BOUND)
     assert 0.1 < modelled < 0.95, "rings and period decide"
 
