@@ -2,11 +2,11 @@
 //!
 //! Models: the call takes the lock (`mmap_lock`, `mmap_sem`) as its writer; MADV_DONTNEED and other advice on pages
 //! takes it as a reader. It waits until no fault or other call is in the way. It then goes through the entries that it
-//! has removed or changed, up to 64 pages per step: the lock of each page-table page, each entry by a locked
-//! exchange, the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per
-//! 32 pages, and that of the zone whenever the CPU's list of free pages was full. A fault that needs the
-//! mappings waits until the writer has ended. With locks of VMAs, only faults in the changed range and its neighbours
-//! do: a fault cannot lock a VMA that is write-locked, so it falls back to the lock of the address space.
+//! has removed or changed, up to 64 pages per step: the lock of each page-table page, each entry by a locked exchange,
+//! the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per 32 pages, and that of
+//! the zone whenever the CPU's list of free pages was full. A fault that needs the mappings waits until the writer has
+//! ended. With locks of VMAs, only faults in the changed range and its neighbours do: a fault cannot lock a VMA that is
+//! write-locked, so it falls back to the lock of the address space.
 //! Source: Linux mm/mmap.c (`__vm_munmap`, `do_vmi_align_munmap`), mm/madvise.c (`madvise_need_mmap_write`),
 //! mm/memory.c (`zap_pte_range`, `lock_vma_under_rcu`), mm/swap.c (`release_pages`), kernel/locking/rwsem.c.
 //! Parameters: `kernel.mapping_calls`.
@@ -196,12 +196,11 @@ impl MappingCall {
             if !os.locks.may_read(space, None, lock) {
                 return Some(BlockKey::MappingsRead { space });
             }
-        } else if !os.locks.may_change(space, self.range, lock) {
-            return Some(BlockKey::Mappings { space });
-        }
-        if self.lock == CallLock::Read {
             os.locks.read_mappings(space, VaRange::ALL, task);
         } else {
+            if !os.locks.may_change(space, self.range, lock) {
+                return Some(BlockKey::Mappings { space });
+            }
             os.locks.write_mappings(space, self.range, task);
         }
         None
