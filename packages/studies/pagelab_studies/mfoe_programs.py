@@ -57,10 +57,10 @@ PERIOD_CYCLES = 6_000_000
 MODEL_OF_ENGINE = (
     f"period_us={round(PERIOD_CYCLES / GHZ / 1000)}",
     f"clock_ghz={GHZ:g}",
-    "hit_cycles=76",
-    "miss_penalty_cycles=11",
-    "refill_pages_per_second=2130000",
-    "fill_pages_per_second=3300000",
+    "hit_cycles=79",
+    "miss_penalty_cycles=10",
+    "refill_pages_per_second=1400000",
+    "fill_pages_per_second=1825000",
 )
 """With what the engine takes on the same machine: measured in replays of `memcached` and `is`."""
 
