@@ -1,4 +1,4 @@
-"""The C programs of `benches/` that measure caches compile without a warning, refuse bad arguments and print tables."""
+"""The C programs of `benches/` that measure this machine compile without a warning and refuse bad arguments."""
 
 import re
 import subprocess
@@ -9,13 +9,14 @@ from conftest import ROOT
 
 FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-O2")
 NAMES = ("cache_index", "new_memory")
+LOOPS = ("one", "apart", "anonymous", "private", "shared")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benches")
-    for name in NAMES:
-        command = ["cc", *FLAGS, "-o", str(folder / name), str(ROOT / "benches" / f"{name}.c")]
+    for name in (*NAMES, "fault_loops"):
+        command = ["cc", *FLAGS, "-pthread", "-o", str(folder / name), str(ROOT / "benches" / f"{name}.c")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     return folder
@@ -41,3 +42,33 @@ def test_new_memory_prints_both_orders_or_says_why_not(built: Path) -> None:
         "in order",
         "at random",
     ]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_loops_fault_once_per_page(loop: str, kind: str, built: Path) -> None:
+    done = subprocess.run([built / "fault_loops", loop, kind, "1", "2"], capture_output=True, text=True, check=False)
+    if (loop, kind) == ("one", "processes"):
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "fault_loops: processes cannot share one anonymous mapping\n"
+        return
+    assert done.returncode == 0, done.stderr
+    rate, share, faults = map(float, done.stdout.split())
+    assert rate > 1000
+    assert 0 < share <= 1.05
+    assert faults == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["one", "threads", "0"], "N must be from 1 to 1024"),
+        (["one", "threads", "1", "many"], "ROUNDS must be from 1 to 100000"),
+        (["two", "threads", "1"], "LOOP must be one, apart, anonymous, private or shared"),
+        (["one", "fibres", "1"], "tasks are threads or processes"),
+        (["apart", "threads", "1024"], "there are fewer CPUs than tasks"),
+    ],
+)
+def test_impossible_loops_are_refused(words: list[str], message: str, built: Path) -> None:
+    done = subprocess.run([built / "fault_loops", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fault_loops: {message}\n")

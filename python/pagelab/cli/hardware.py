@@ -7,7 +7,7 @@ from rich.table import Table
 
 from pagelab.cli.preset_file import check
 from pagelab.cli.terminal import print_table, warn
-from pagelab.hardware import measured, names, preset
+from pagelab.hardware import distances, measured, names, preset
 from pagelab.output import write_atomically
 
 
@@ -18,7 +18,9 @@ def run(output: Path, base: str | None) -> None:
         preset.ensure_known(base)
     facts = preset.facts()
     print("measuring caches, TLBs and memory of this machine: half a minute if it is idle", file=sys.stderr)
-    made = preset.make(facts, measured.measure(), base, output.stem if output.suffix else names.MACHINE)
+    made = preset.make(
+        facts, measured.measure(distances.pairs(facts.cpus)), base, output.stem if output.suffix else names.MACHINE
+    )
     write_atomically(output, made.to_toml())
     print(f"{made.preset['description']}, {made.preset['frequency_mhz']:,} MHz")
     for comment in made.comments:

@@ -9,7 +9,7 @@ Deviations: a figure is the lower quartile of the repetitions, since other progr
 
 import statistics
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pagelab import native
@@ -82,15 +82,26 @@ class Processor:
     """Share of the chases' memory that is in huge pages."""
     bulk_cycles: Mapping[str, Mapping[int, Figure]]
     """Cycles per byte of zeroing and copying, by kind (`BULK`) and bytes of memory."""
+    transfer_cycles: Mapping[tuple[int, int], Figure]
+    """A modified line that moves from one CPU to another, by pairs of CPUs, at several times."""
 
 
-def measure(repeats: int = REPEATS, mebibytes: int = _MEBIBYTES, large_pages: int = _LARGE_PAGES) -> Processor:
+def measure(
+    pairs: Iterable[tuple[int, int]] = (),
+    repeats: int = REPEATS,
+    mebibytes: int = _MEBIBYTES,
+    large_pages: int = _LARGE_PAGES,
+) -> Processor:
     """Runs the benchmarks; half a minute on an idle machine.
+
+    Args:
+        pairs: CPUs between which a line is moved.
 
     Raises:
         UsageError: there is no C compiler, not enough memory, or the rate of the core's clock cannot be measured.
     """
     command = [str(native.processor_benchmarks()), str(repeats), str(mebibytes), str(large_pages)]
+    command += [f"{first}-{second}" for first, second in pairs]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise UsageError(f"the processor cannot be measured: {done.stderr.strip() or f'status {done.returncode}'}")
@@ -111,6 +122,7 @@ def parse(text: str) -> Processor:
     leaves: dict[tuple[int, int], tuple[int, int, int, int]] = {}
     names = ("chase", "pages4K", "pages2M", "pieces", "parallel", *BULK)
     cycles: dict[str, dict[int, Figure]] = {name: {} for name in names}
+    transfers: dict[tuple[int, int], list[float]] = {}
     clocks: list[float] = []
     share, read = 0.0, Figure(0, 0, 0, 0)
     for line in lines:
@@ -128,8 +140,13 @@ def parse(text: str) -> Processor:
             clocks += [cycle_ns for _, cycle_ns in pairs]
             if name == "read":
                 read = Figure.from_values([time for time, _ in pairs])
+                continue
+            taken = [time / cycle_ns for time, cycle_ns in pairs]
+            if name == "transfer":
+                first, _, second = argument.partition("-")
+                transfers.setdefault((int(first), int(second)), []).extend(taken)
             else:
-                cycles[name][int(argument)] = Figure.from_values([time / cycle_ns for time, cycle_ns in pairs])
+                cycles[name][int(argument)] = Figure.from_values(taken)
     return Processor(
         leaves,
         core_clock,
@@ -142,6 +159,7 @@ def parse(text: str) -> Processor:
         read,
         min(share, 1.0),
         {name: cycles[name] for name in BULK},
+        {pair: Figure.from_values(taken) for pair, taken in transfers.items()},
     )
 
 

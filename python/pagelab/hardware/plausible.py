@@ -37,6 +37,10 @@ MACHINE: Mapping[str, Range] = {
     "cache.dram_latency_cycles": Range(
         60, 3000, "memory takes 50 to 250 ns, and twice that on another node or a busy host"
     ),
+    "cache.cache_to_cache_latency_cycles": Range(
+        20, 3000, "a line from another core takes 15 to 250 ns, and more on a busy host"
+    ),
+    "cache.far_cores": Range(20, 6000, "a line from another cluster or package takes 50 to 500 ns"),
     "cache.bulk_parallelism": Range(1, 128, "a core has 10 to 64 lines under way, prefetchers included"),
     "bulk.store_bytes_per_cycle.l1": Range(4, 128, f"a core writes 16 to 64 bytes per cycle into its L1; {_PER_CYCLE}"),
     "bulk.store_bytes_per_cycle.l2": Range(2, 128, f"a core writes 8 to 64 bytes per cycle into its L2; {_PER_CYCLE}"),

@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from pagelab import _engine
-from pagelab.hardware import bulk, described, names, plausible, repair, walks
+from pagelab.hardware import bulk, described, distances, names, plausible, repair, walks
 from pagelab.hardware.measured import Figure, Processor, near, reach
 from pagelab.replay.simulation import run
 from pagelab.run_time import host
@@ -41,6 +41,8 @@ class Facts:
     threads_per_core: int
     memory_bytes: int
     caches: Sequence[described.Cache]
+    cpus: Sequence[distances.Cpu] = ()
+    """Those between which lines are moved."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def facts() -> Facts:
         # The kernel's own part is missing from the total: whole GiB.
         memory_bytes=-(-(int(memory[1]) << 10) >> 30) << 30 if memory else 1 << 30,
         caches=described.caches(),
+        cpus=distances.cpus(),
     )
 
 
@@ -117,6 +120,7 @@ def make(facts: Facts, measured: Processor, base: str | None = None, name: str =
     draft.set_caches()
     draft.set_core()
     draft.set_bulk()
+    draft.set_transfers()
     draft.repair()
     draft.set_walks()
     return draft.finish()
@@ -295,6 +299,32 @@ class _Draft:
             )
         if any(rate.key == "bulk.store_bytes_per_cycle.memory" for rate in accepted):
             table["cost"] = "bandwidth"
+
+    def set_transfers(self) -> None:
+        """Latencies from core to core, by their distance."""
+        made = list(distances.transfers(self.facts.cpus, self.measured.transfer_cycles))
+        if not made:
+            if list(distances.pairs(self.facts.cpus)):
+                self.warnings.append(f"lines between cores could not be measured: they take as in {self.base}")
+            return
+        self.warnings += [transfer.doubt for transfer in made if transfer.doubt]
+        nearest, *others = made
+        self._latency("cache.cache_to_cache_latency_cycles", nearest.what, nearest.cycles, nearest.how)
+        cache = self.preset["cache"]
+        latency, groups = cache["cache_to_cache_latency_cycles"], []
+        for other in others:
+            cycles = round(other.cycles.value)
+            if not self._is_plausible("cache.far_cores", other.what, cycles):
+                continue
+            if cycles <= latency:
+                self.warnings.append(f"{other.what} takes {cycles} cycles, no more than a nearer one: it is left out")
+                continue
+            latency = cycles
+            groups.append({"cores": other.group, "latency_cycles": cycles})
+            self.origin[f"cache.far_cores.{len(groups) - 1}"] = f"measured: {other.how}: {other.cycles} cycles"
+            self.rows.append(Row(other.what, other.cycles, None))
+        if groups:
+            cache["far_cores"] = groups
 
     def _put_rate(self, rate: bulk.Rate) -> bool:
         """Puts a rate into the preset if it is plausible."""

@@ -31,6 +31,7 @@ _PARTS = (
     "cache.l1",
     "cache.l2",
     "cache.l3",
+    "cache.far_cores",
     "cache.walker_entry",
     "cache.bulk_parallelism",
     "cache",

@@ -12,7 +12,7 @@ from pagelab.output import cache_folder
 
 _SOURCES = Path(__file__).parent
 _LIBRARY = ("-O2", "-fPIC", "-shared")
-_PROGRAM = ("-O2",)
+_PROGRAM = ("-O2", "-pthread")
 
 
 def layout_library() -> Path:

@@ -9,11 +9,14 @@
  * pages of 2 MiB; `parallel` makes k such chases at once; `read` sums memory up. `zero4K` and `zero2M` zero memory with `rep stosb`, a page
  * at a time and in an irregular order; `stream4K` and `stream2M` do so with non-temporal stores; `copy4K` and `copy2M` copy one half of memory
  * to the other with `rep movsb`. Their times are per byte, and their argument is the memory's size: pages are cold if it is much larger than the
- * caches. `cpuid` prints the leaves that describe caches and TLBs. */
+ * caches. `transfer A-B` is the time in which a modified line moves between two CPUs that change it in turns with a compare-and-exchange; it is
+ * half of a round trip; its line is printed several times, since a host may move virtual CPUs. `cpuid` prints the leaves that describe caches and TLBs. */
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <emmintrin.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,27 +303,94 @@ static void parallel(int repeats, size_t bytes) {
     munmap(start, bytes);
 }
 
+/* The side whose turn it is; neither its neighbours nor what a prefetcher pairs with its line are used. */
+static _Alignas(4096) struct { int side; char rest[4092]; } turn;
+enum { FIRST, SECOND, NOBODY };
+
+static bool stay_on(int cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+/* Gives the turn to the other side as soon as it is this side's. False if there are no turns any more. */
+static bool pass(int from, int to) {
+    for (int seen = from; !__atomic_compare_exchange_n(&turn.side, &seen, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); seen = from)
+        if (seen == NOBODY) return false;
+    return true;
+}
+
+static void *second_side(void *unused) {
+    while (pass(SECOND, FIRST)) {}
+    return unused;
+}
+
+/* A thread that begins on its CPU: this one may never let another thread run on its own. */
+static bool start_second_side(pthread_t *thread, int cpu) {
+    pthread_attr_t attributes;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (pthread_attr_init(&attributes)) return false;
+    pthread_attr_setaffinity_np(&attributes, sizeof one, &one);
+    bool started = pthread_create(thread, &attributes, second_side, NULL) == 0;
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+/* Round trips between this thread, on one CPU, and a thread on the other one. */
+static void transfers_of(const char *pair, int first, int second, int repeats) {
+    enum { ROUND_TRIPS = 10000 };
+    pthread_t other;
+    turn.side = FIRST;
+    if (!stay_on(first) || !start_second_side(&other, second)) return;
+    /* The first repetition waits until the other thread runs. */
+    for (int i = -1; i < repeats; i++) {
+        double begin = now_ns();
+        int round_trip = 0;
+        while (round_trip < ROUND_TRIPS && pass(FIRST, SECOND)) round_trip++;
+        double end = now_ns();
+        if (round_trip < ROUND_TRIPS) break;
+        if (i == 0) printf("transfer %s", pair);
+        if (i >= 0) printf(" %.4f:%.5f", (end - begin) / 2 / ROUND_TRIPS, clock_ns());
+        if (i == repeats - 1) printf("\n");
+    }
+    __atomic_store_n(&turn.side, NOBODY, __ATOMIC_SEQ_CST);
+    pthread_join(other, NULL);
+}
+
+/* Between all pairs `CPU-CPU`; this thread stays on its CPU afterwards. */
+static void transfers(int count, char **pairs, int repeats) {
+    int own = sched_getcpu(), first, second;
+    for (int i = 0; i < count; i++)
+        if (sscanf(pairs[i], "%d-%d", &first, &second) == 2) transfers_of(pairs[i], first, second, repeats);
+    fflush(stdout);
+    stay_on(own);
+}
+
 int main(int count, char **words) {
     static const unsigned leaves[][2] = {{0, 0},    {1, 0},          {2, 0},          {4, 0},          {4, 1},
                                          {4, 2},    {4, 3},          {7, 0},           {0x18, 0},       {0x18, 1},       {0x18, 2},
                                          {0x18, 3}, {0x18, 4},       {0x18, 5},       {0x18, 6},       {0x18, 7},
                                          {0x18, 8}, {0x80000005, 0}, {0x80000006, 0}, {0x80000008, 0}, {0x80000019, 0},
                                          {0x8000001d, 0}, {0x8000001d, 1}, {0x8000001d, 2}, {0x8000001d, 3}};
-    if (count != 4) {
-        fprintf(stderr, "usage: processor REPEATS MEBIBYTES LARGE_PAGES\n");
+    if (count < 4) {
+        fprintf(stderr, "usage: processor REPEATS MEBIBYTES LARGE_PAGES [CPU-CPU…]\n");
         return 2;
     }
     int repeats = atoi(words[1]);
     size_t most = (size_t)atol(words[2]) << 20, large_pages = (size_t)atol(words[3]);
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(sched_getcpu(), &one);
-    sched_setaffinity(0, sizeof one, &one);
+    stay_on(sched_getcpu());
     for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) cpuid(leaves[i][0], leaves[i][1]);
     chains();
+    transfers(count - 4, words + 4, repeats);
     chases(repeats, most);
+    transfers(count - 4, words + 4, repeats);
     pages(repeats, most / 4096 / 4, large_pages);
     parallel(repeats, most);
+    transfers(count - 4, words + 4, repeats);
     bulk(repeats, most);
+    transfers(count - 4, words + 4, repeats);
     return 0;
 }
