@@ -227,14 +227,14 @@ static long number(const char *text, const char *what, long most)
 static void choose_cpus(void)
 {
    cpu_set_t allowed;
-   int found = 0;
+   int chosen = 0;
 
    if (sched_getaffinity(0, sizeof allowed, &allowed))
       fail("cannot ask for the CPUs");
-   for (int cpu = 0; cpu < CPU_SETSIZE && found < tasks; cpu++)
+   for (int cpu = 0; cpu < CPU_SETSIZE && chosen < tasks; cpu++)
       if (CPU_ISSET(cpu, &allowed))
-         cpus[found++] = cpu;
-   if (found < tasks)
+         cpus[chosen++] = cpu;
+   if (chosen < tasks)
       fail("there are fewer CPUs than tasks");
 }
 

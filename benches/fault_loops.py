@@ -5,9 +5,11 @@
 `fault_loops.c` says what the loops do. Native figures are the median of the repetitions, which take turns, with the
 95 % interval of the sign test. A repetition in which tasks waited for their CPUs does not count; `chrt -f 50` in front
 keeps other programs away from them. A host may move virtual CPUs between cores that share a cache and distant ones,
-which changes how long the loop `one` waits for the line of its lock. The columns of kernels are replays of `stride` with as many threads, in parts of
-one mapping (`one`) or in mappings apart, or of as many processes. A kernel or machine of one's own comes from `pagelab
-calibrate` and `pagelab calibrate --hardware`.
+which changes how long the loop `one` waits for the line of its lock.
+
+The columns of kernels are replays of `stride` with as many threads, in parts of one mapping (`one`) or in mappings
+apart, or of as many processes. A kernel or machine of one's own comes from `pagelab calibrate` and `pagelab calibrate
+--hardware`.
 """
 
 import argparse
