@@ -58,6 +58,11 @@ FAULTS = {
     "mremap, on fault": "char *to = map(1 << 12); call(325, (long)to, 1 << 12, 1, 0, 0, 0); *to = 1;"
     "call(25, (long)to, 1 << 12, 201 << 12, 1, 0, 0);",
     "mmap, on fault": "call(151, 6, 0, 0, 0, 0, 0); call(9, 0, 200 << 12, 3, 0x2022, -1, 0);",
+    # pipe2 (293) without blocking, vmsplice (278): of 200 pages 32 are faulted, and 16 are copied from the pipe.
+    "vmsplice": "int ends[2]; call(293, (long)ends, 2048, 0, 0, 0, 0); char *to = map(200 << 12);"
+    "u64 part[2] = {(u64)to, 200 << 12}; if (call(278, ends[1], (long)part, 1, 0, 0, 0) != 16 << 12) end(1);"
+    "part[0] = (u64)map(200 << 12); if (call(278, ends[0], (long)part, 1, 0, 0, 0) != 16 << 12) end(1);"
+    "for (long i = 0; i < 16; i++) *(volatile char *)(part[0] + (i << 12)) = 1;",
     "shmat": "long id = call(29, 0, 200 << 12, 0600 | 01000, 0, 0, 0); call(151, 2, 0, 0, 0, 0, 0);"
     "call(30, id, 0, 0, 0, 0, 0); call(31, id, 0, 0, 0, 0, 0);",
 }

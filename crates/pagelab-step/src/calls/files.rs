@@ -169,6 +169,17 @@ fn after_write(tid: pid_t, descriptor: u64, end: Option<u64>, bytes: u64, stream
 }
 
 fn place_of_descriptor(tid: pid_t, descriptor: u64) -> Option<u64> {
+    about_descriptor(tid, descriptor, "pos:")?.parse().ok()
+}
+
+/// Whether a descriptor can only be read.
+pub fn is_read_only(tid: pid_t, descriptor: u64) -> bool {
+    let flags = about_descriptor(tid, descriptor, "flags:").and_then(|octal| i32::from_str_radix(&octal, 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY)
+}
+
+/// A line of what the kernel tells about a descriptor.
+fn about_descriptor(tid: pid_t, descriptor: u64, name: &str) -> Option<String> {
     let about = fs::read_to_string(format!("/proc/{tid}/fdinfo/{}", descriptor as i32)).ok()?;
-    about.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
+    about.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
 }

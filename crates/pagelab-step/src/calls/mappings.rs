@@ -237,7 +237,7 @@ impl Effects<'_> {
     }
 
     /// The parts of a range that are mapped; up to the first hole if it stops there. And whether it has no hole.
-    fn mapped_parts(&self, address: u64, bytes: u64, stops_at_hole: bool) -> (Vec<(Mapping, u64, u64)>, bool) {
+    pub fn mapped_parts(&self, address: u64, bytes: u64, stops_at_hole: bool) -> (Vec<(Mapping, u64, u64)>, bool) {
         let (end, mut reached, mut parts) = (address.saturating_add(bytes), address, Vec::new());
         for mapping in mappings(self.pid) {
             let (from, to) = (mapping.start.max(address), mapping.end.min(end));

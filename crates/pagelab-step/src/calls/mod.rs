@@ -2,6 +2,7 @@
 
 mod files;
 mod mappings;
+mod splice;
 mod table;
 mod touch;
 
@@ -127,6 +128,7 @@ impl Effects<'_> {
         match call.number {
             libc::SYS_wait4 => self.waited(call),
             libc::SYS_waitid => self.waited_by_id(call),
+            libc::SYS_vmsplice => self.spliced(call),
             libc::SYS_process_vm_readv => self.remote(call, false),
             libc::SYS_process_vm_writev => self.remote(call, true),
             libc::SYS_io_uring_setup => {

@@ -293,7 +293,7 @@ const CALLS: &[Row] = &[
     (275, "splice", Some(&[InOut(1, 8), InOut(3, 8)])),
     (276, "tee", Some(&[])),
     (277, "sync_file_range", Some(&[])),
-    (278, "vmsplice", Some(&[InVectors(1, 2)])),
+    (278, "vmsplice", Some(&[])),
     (279, "move_pages", None),
     (280, "utimensat", Some(&[Text(1), In(2, 32)])),
     (281, "epoll_pwait", Some(&[ReturnedTimes(1, 12)])),

@@ -119,6 +119,10 @@ fn system_calls_touch_memory() {
             u64 parts[4] = {(u64)memory, 10, (u64)memory + 8192, 20};
             call(20, ends[1], (long)parts, 2, 0, 0, 0);
             call(0, ends[0], (long)memory + 16384, 100, 0, 0, 0);
+            u64 whole[2] = {(u64)memory + 0x8000, 0x21000};
+            call(278, ends[1], (long)whole, 1, 0, 0, 0);
+            whole[0] += 0x30000;
+            call(278, ends[0], (long)whole, 1, 0, 0, 0);
             call(28, (long)memory, 8192, 4, 0, 0, 0);
             end(call(0, 99, (long)memory, 100, 0, 0, 0) == -9 ? 3 : 4);
         }"#,
@@ -129,6 +133,12 @@ fn system_calls_touch_memory() {
     let (_, at, _) = *made.iter().find(|access| !access.0 && access.2 == 10).expect("the first part");
     assert!(made.contains(&(false, at + 8192, 20)), "{made:x?}");
     assert!(made.contains(&(true, at + 16384, 30)), "{made:x?}");
+    // The pipe has room for 16 pages. The kernel has taken 32 then, and the last one is not one of them.
+    assert!(
+        made.contains(&(false, at + 0x8000, 0x10000)) && made.contains(&(false, at + 0x18000, 0x10000)),
+        "{made:x?}"
+    );
+    assert!(made.contains(&(true, at + 0x38000, 0x10000)) && !made.iter().any(|access| access.1 == at + 0x28000));
     assert!(made.iter().any(|access| access.0 && access.2 == 8), "the descriptors of the pipe");
     let advice = recorded.streams[0].all(MADVISE);
     assert_eq!((advice[0].u64(0), advice[0].u64(8), advice[0].u32(16)), (at, 8192, 4));
