@@ -112,14 +112,17 @@ static Bool set(Int pid, UWord resource, const struct vki_rlimit* limit)
    return True;
 }
 
-static void tell_user(void)
+static void tell_user(Bool sets)
 {
-   static Bool warned = False;
+   static Bool warned[2] = {False, False};
 
-   if (!warned)
+   if (!warned[sets] && sets)
       VG_(umsg)("pagelab: the limits that it set for another process (prlimit) had no effect: the kernel gives it no access "
                 "to that process's memory\n");
-   warned = True;
+   else if (!warned[sets])
+      VG_(umsg)("pagelab: the limits that it read of another process (prlimit) may be Valgrind's: the kernel gives it no "
+                "access to that process's memory\n");
+   warned[sets] = True;
 }
 
 Bool pl_other_limits_call(Int pid, UWord resource, const struct vki_rlimit* asked, struct vki_rlimit* old,
@@ -136,8 +139,12 @@ Bool pl_other_limits_call(Int pid, UWord resource, const struct vki_rlimit* aske
    allowed = pl_system_call(__NR_prlimit64, (ULong)pid, resource, 0, (ULong)(Addr)&before, 0, 0);
    in_reach = allowed == 0 && has_limits(pid) && get(pid, resource, &before);
    /* It may run another program by now, natively. */
-   if (allowed == 0 && !in_reach && (asked == NULL || !pl_image_may_be_recorded(pid)))
+   if (allowed == 0 && !in_reach && !pl_image_may_be_recorded(pid))
       return False;
+   if (allowed == 0 && !in_reach && asked == NULL) {
+      tell_user(False);
+      return False;
+   }
    if (allowed != 0)
       error = (UWord)-allowed;
    else if (asked != NULL && asked->rlim_cur > asked->rlim_max)
@@ -146,7 +153,7 @@ Bool pl_other_limits_call(Int pid, UWord resource, const struct vki_rlimit* aske
             && (resource == RLIMIT_NOFILE || !pl_may_use(CAP_SYS_RESOURCE)))
       error = VKI_EPERM;
    else if (asked != NULL && !(in_reach && set(pid, resource, asked)))
-      tell_user();
+      tell_user(True);
    status->what = SsComplete;
    status->sres = error != 0 ? VG_(mk_SysRes_Error)(error) : VG_(mk_SysRes_Success)(0);
    if (error == 0 && old != NULL)

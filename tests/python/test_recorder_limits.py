@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -336,6 +337,7 @@ def test_limits_of_a_process_out_of_reach_are_a_loss(pagelab: Pagelab, tmp_path:
             return 0;
         }
         read(closed[0], &byte, 1);
+        prlimit(child, RLIMIT_FSIZE, 0, &is);
         printf("%d\n", prlimit(child, RLIMIT_FSIZE, &size, 0));
         fflush(stdout);
         write(go[1], "", 1);
@@ -347,6 +349,70 @@ def test_limits_of_a_process_out_of_reach_are_a_loss(pagelab: Pagelab, tmp_path:
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
     assert (recorded.returncode, recorded.stdout) == (0, "0\n0\n"), recorded.stderr
     assert any("prlimit" in loss and "no effect" in loss for loss in losses(pagelab)), losses(pagelab)
+    assert any("prlimit" in loss and "may be Valgrind's" in loss for loss in losses(pagelab)), losses(pagelab)
+
+
+# A filter of system calls: process_vm_readv and process_vm_writev fail with EPERM. So they do under yama, for a process
+# that is no descendant.
+WITHOUT_ACCESS = r"""
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+rules = (0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)
+buffer = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(rules), ctypes.addressof(buffer))), 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"), [(1, "set for another process (prlimit) had no effect"), (0, "may be Valgrind's")]
+)
+def test_limits_of_a_process_that_yama_protects_are_a_loss(
+    pagelab: Pagelab, tmp_path: Path, sets: int, words: str
+) -> None:
+    source = r"""
+    int main(int n, char **names) {
+        struct rlimit files = {77, 77}, is = {0, 0};
+        int go[2], status, sets = names[1][0] == '1';
+        char byte;
+        pipe(go);
+        int child = fork();
+        if (!child) {
+            read(go[0], &byte, 1);
+            getrlimit(RLIMIT_NOFILE, &is);
+            return is.rlim_cur == 77;
+        }
+        printf("%d", prlimit(child, RLIMIT_NOFILE, sets ? &files : 0, &is));
+        printf(" %d\n", prlimit(999999, RLIMIT_NOFILE, &files, 0) && errno == ESRCH);
+        fflush(stdout);
+        write(go[1], "", 1); wait(&status);
+        return WEXITSTATUS(status);
+    }
+    """
+    program = compiled(tmp_path, LIMITS + source)
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_ACCESS,
+        *COMMAND,
+        "record",
+        "-q",
+        "-o",
+        "t.trace",
+        "--",
+        str(program),
+        str(sets),
+    ]
+    recorded = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (recorded.returncode, recorded.stdout) == (0, "0 1\n"), recorded.stderr
+    (loss,) = losses(pagelab)
+    assert words in loss
+    # Where the kernel gives access, nothing is lost, and a limit that is set holds.
+    recorded = pagelab("record", "-q", "--force", "-o", "t.trace", "--", program, str(sets))
+    assert (recorded.returncode, recorded.stdout, losses(pagelab)) == (sets, "0 1\n", []), recorded.stderr
 
 
 def test_cpu_time_is_counted_a_hundredfold(pagelab: Pagelab, tmp_path: Path) -> None:

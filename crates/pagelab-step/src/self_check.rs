@@ -33,11 +33,16 @@ pub fn forbidden(error: io::Error) -> StepError {
         return StepError::Io(error);
     }
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    StepError::Forbidden(match scope.trim() {
+    StepError::Forbidden(what_forbids(scope.trim()))
+}
+
+/// The setting of yama; nothing where the kernel has none.
+fn what_forbids(scope: &str) -> &'static str {
+    match scope {
         "2" => "kernel.yama.ptrace_scope is 2, which allows it to root only (sudo sysctl kernel.yama.ptrace_scope=1)",
         "3" => "kernel.yama.ptrace_scope is 3, which forbids it until the next start of the system",
         _ => "a container or a seccomp filter forbids it (Docker allows it with --cap-add=SYS_PTRACE)",
-    })
+    }
 }
 
 fn check_steps(child: pid_t) -> Result<(), StepError> {
@@ -153,6 +158,17 @@ mod tests {
             }
         });
         assert!(whole.is_err_and(|why| why.contains("executed 2 iterations")));
+    }
+
+    #[test]
+    fn the_setting_that_forbids_tracing_is_named() {
+        let told = [("2", "ptrace_scope is 2"), ("3", "ptrace_scope is 3"), ("1", "seccomp"), ("", "seccomp")];
+        for (scope, words) in told {
+            assert!(what_forbids(scope).contains(words), "{scope}");
+        }
+        let other = forbidden(io::Error::from_raw_os_error(libc::ESRCH));
+        assert!(matches!(other, StepError::Io(_)));
+        assert!(matches!(forbidden(io::Error::from_raw_os_error(libc::EPERM)), StepError::Forbidden(_)));
     }
 
     #[test]
