@@ -16,20 +16,18 @@
 
    Whoever closes a descriptor of a file releases the locks (fcntl) that the table of descriptors has on the file. So a
    thread with a table of its own opens and closes it (fs/open.c: filp_flush, fs/locks.c: locks_remove_posix). Where the
-   kernel allows none (kernel/fork.c: copy_process: after unshare(CLONE_NEWPID), or at a limit of processes), this
-   thread does so itself: a released lock is less harm than a running file that is written. */
+   kernel allows none, this thread does so itself: a released lock is less harm than a running file that is written. */
 
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_basics.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
-#include "pub_tool_libcproc.h"
-#include "pub_tool_libcsignal.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
 #include "core.h"
+#include "own_thread.h"
 #include "stream.h"
 #include "text_busy.h"
 
@@ -85,10 +83,6 @@ typedef struct {
    OpenHow how;
 } Named;
 
-/* How often it is asked whether a thread has ended: at once, and then every millisecond. */
-#define MOST_YIELDS 1000
-#define MOST_TRIES 3000
-
 /* A byte of the file that nothing else locks. */
 #define PLACE 0x706167656c6162L
 
@@ -106,83 +100,19 @@ void pl_text_busy_begins(void)
       lock(VG_(cl_exec_fd), F_OFD_SETLK, &running);
 }
 
-/* ---- a thread with descriptors of its own ---- */
-
-typedef struct {
-   Bool (*asked)(const void*);
-   const void* argument;
-   Bool answer;
-} Question;
-
-static void answer(Question* question)
-{
-   question->answer = question->asked(question->argument);
-}
-
-/* The thread wakes this one before it closes its descriptors and leaves the process (kernel/exit.c: exit_mm, then
-   exit_files and exit_notify): the program would find descriptors open, or could not unshare its user namespace. */
-static void wait_for_end(Long thread)
-{
-   struct vki_timespec pause = {0, 1000000};
-   UInt tries;
-
-   for (tries = 0; tries < MOST_TRIES; tries++) {
-      if (pl_system_call(__NR_tgkill, (ULong)VG_(getpid)(), (ULong)thread, 0, 0, 0, 0) == -VKI_ESRCH)
-         break;
-      if (tries < MOST_YIELDS)
-         pl_system_call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
-      else
-         pl_system_call(__NR_nanosleep, (ULong)(Addr)&pause, 0, 0, 0, 0, 0);
-   }
-}
-
-/* Asks in a thread that has a copy of the descriptors, while this one waits. Returns its number or an error. */
-static Long ask_in_thread(Question* question)
-{
-   static UChar stack[32768] __attribute__((aligned(16)));
-   register void (*function)(Question*) __asm__("r12") = answer;
-   register Question* given __asm__("r13") = question;
-   Long result;
-
-   __asm__ volatile("syscall\n\t"
-                    "test %%rax, %%rax\n\t"
-                    "jnz 1f\n\t"
-                    "mov %%r13, %%rdi\n\t"
-                    "call *%%r12\n\t"
-                    "xor %%edi, %%edi\n\t"
-                    "mov %[leave], %%eax\n\t"
-                    "syscall\n"
-                    "1:"
-                    : "=a"(result)
-                    : "0"((ULong)__NR_clone),
-                      "D"((ULong)(VKI_CLONE_VM | VKI_CLONE_FS | VKI_CLONE_SIGHAND | VKI_CLONE_THREAD | VKI_CLONE_VFORK
-                                  | VKI_CLONE_UNTRACED)),
-                      "S"(stack + sizeof stack), "r"(function), "r"(given), [leave] "i"(__NR_exit)
-                    : "rcx", "r11", "memory");
-   return result;
-}
-
-/* What `asked` returns, in a thread with descriptors of its own if there can be one. */
-static Bool with_own_descriptors(Bool (*asked)(const void*), const void* argument)
-{
-   Question question = {asked, argument, False};
-   vki_sigset_t all, before;
-   Long thread;
-
-   VG_(sigfillset)(&all);
-   VG_(sigprocmask)(VKI_SIG_SETMASK, &all, &before);
-   thread = ask_in_thread(&question);
-   if (thread < 0)
-      answer(&question);
-   else
-      wait_for_end(thread);
-   VG_(sigprocmask)(VKI_SIG_SETMASK, &before, NULL);
-   return question.answer;
-}
-
 /* ---- files that are written ---- */
 
-static Bool lease_is_refused(const void* descriptor)
+/* What `asked` returns, in a thread with descriptors of its own if there can be one. */
+static Bool with_own_descriptors(Long (*asked)(const void*), const void* argument)
+{
+   Long answer;
+
+   if (!pl_ask_in_thread(asked, argument, &answer))
+      answer = asked(argument);
+   return answer != 0;
+}
+
+static Long lease_is_refused(const void* descriptor)
 {
    HChar path[40];
    SysRes opened;
@@ -220,7 +150,7 @@ static Long open_named(const Named* named, ULong flags)
    return pl_system_call(__NR_openat, (ULong)(Long)named->folder, (ULong)(Addr)named->path, how.flags, 0, 0, 0);
 }
 
-static Bool is_locked(const void* named)
+static Long is_locked(const void* named)
 {
    Lock wanted = {F_WRLCK, VKI_SEEK_SET, PLACE, 1, 0};
    Long file = open_named(named, O_NONBLOCK);

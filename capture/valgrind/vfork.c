@@ -287,7 +287,7 @@ static void refuse(SyscallStatus* status, Bool stops_parent)
 {
    VG_(umsg)("pagelab: its call for a child that shares its memory (clone with CLONE_VM) failed with EINVAL: "
              "Valgrind cannot make one%s\n",
-             stops_parent ? "; LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" : "");
+             stops_parent ? "; LeakSanitizer is turned off by detect_leaks=0 in ASAN_OPTIONS or LSAN_OPTIONS" : "");
    status->what = SsComplete;
    status->sres = VG_(mk_SysRes_Error)(VKI_EINVAL);
 }

@@ -158,9 +158,21 @@ def test_a_program_with_terabytes_starts_another_one(pagelab: Pagelab, tmp_path:
 def test_a_search_for_leaks_fails_and_does_not_hang(pagelab: Pagelab, tmp_path: Path) -> None:
     program = compiled(tmp_path, OVERFLOWS, "-fsanitize=address")
     recorded = pagelab("record", "-q", "-o", "t.trace", "--", program, ASAN_OPTIONS="detect_leaks=1")
-    assert recorded.stdout == "1\n"
+    assert (recorded.returncode, recorded.stdout) == (1, "1\n"), recorded.stderr
     (loss,) = losses(pagelab)
-    assert "LeakSanitizer is turned off by ASAN_OPTIONS=detect_leaks=0" in loss
+    assert "LeakSanitizer is turned off by detect_leaks=0 in ASAN_OPTIONS or LSAN_OPTIONS" in loss
+
+
+def test_a_search_for_leaks_alone_ends_the_program(pagelab: Pagelab, tmp_path: Path) -> None:
+    program = compiled(
+        tmp_path, r"""int main(void) { puts("ran"); fflush(stdout); free(malloc(100)); }""", "-fsanitize=leak"
+    )
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (23, "ran\n"), recorded.stderr
+    (loss,) = losses(pagelab)
+    assert "LeakSanitizer is turned off by" in loss
+    recorded = pagelab("record", "-q", "--force", "-o", "t.trace", "--", program, LSAN_OPTIONS="detect_leaks=0")
+    assert (recorded.returncode, recorded.stdout, losses(pagelab)) == (0, "ran\n", []), recorded.stderr
 
 
 @pytest.fixture

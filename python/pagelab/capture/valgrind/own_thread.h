@@ -1,0 +1,1 @@
+../../../../capture/valgrind/own_thread.h
