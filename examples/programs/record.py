@@ -1,4 +1,4 @@
-"""Records the programs of this folder, and three from elsewhere, each into a trace of its own.
+"""Records the programs of this folder, and four from elsewhere, each into a trace of its own.
 
 python examples/programs/record.py -o FOLDER [--only NAME...] [--accesses]
 
@@ -30,6 +30,7 @@ from rich.table import Table
 import pagelab
 
 HERE = Path(__file__).resolve().parent
+STORES = HERE.parent / "stores"
 CC = ("cc", "-std=c11", "-Wall", "-Wextra", "-O2", "-pthread")
 DEBIAN = {
     "cc": "gcc",
@@ -72,6 +73,8 @@ class Program:
     prepare: Prepare
     load: dict[Purpose, list[str]] | None = None
     """Arguments of the Python program that talks to this one from outside, if there is one"""
+    accesses_only: bool = False
+    """Whether its page faults are not recorded"""
 
 
 def compiled(source: str, faults: str, accesses: str, trial: str) -> Prepare:
@@ -121,6 +124,23 @@ def memcached(work: Path, purpose: Purpose) -> list[str]:
     return ["memcached", "-u", getpass.getuser(), "-t", "2", "-m", "512", "-c", str(CONNECTIONS), "-s", SOCKET]
 
 
+def rocksdb(work: Path, purpose: Purpose) -> list[str]:
+    """RocksDB, with a store of its own, under YCSB's mix C (`examples/stores`)."""
+    sources = [STORES / name for name in ("ycsb.c", "lmdb.c", "sqlite.c", "rocksdb.c")]
+    libraries = ("-lrocksdb", "-llmdb", "-lsqlite3", "-lm")
+    built = subprocess.run([*CC, "-DWITH_ROCKSDB", "-o", work / "ycsb", *sources, *libraries], check=False)
+    if built.returncode:
+        needed = "librocksdb-dev, liblmdb-dev and libsqlite3-dev of Debian"
+        raise MissingError(f"cc cannot build the driver in examples/stores; it needs {needed}")
+    records, operations = ("1000", "100") if purpose is Purpose.TRIAL else ("65536", "20000")
+    sizes = ["--write-buffer", str(1 << 20)]
+    run = ["./ycsb", "rocksdb", "run", "store", "--mix", "c", "--operations"]
+    # The first process that opens the store after loading writes its last table.
+    for command in (["./ycsb", "rocksdb", "load", "store", "--records", records, *sizes], [*run, "0"]):
+        subprocess.run(command, cwd=work, check=True)
+    return [*run, operations]
+
+
 INSERTS = {
     Purpose.FAULTS: ["--records", "170000"],
     Purpose.ACCESSES: ["--records", "20000"],
@@ -136,6 +156,7 @@ PROGRAMS = {
     "xsbench": Program("lookups", ("cc",), compiled("lookups", "2 10000 660000", "2 1000 60000", "2 20 1000")),
     "bc": Program("betweenness", ("cc",), compiled("betweenness", "2 18 12", "2 14 3", "2 6 1")),
     "is": Program("integer sort", ("cc",), compiled("integer_sort", "2 24 10", "2 21 3", "2 14 1")),
+    "rocksdb": Program("RocksDB under YCSB", ("cc",), rocksdb, accesses_only=True),
 }
 """The programs by the names of their traces"""
 
@@ -226,6 +247,8 @@ def main() -> None:
             continue
         traces = []
         for name in arguments.only or PROGRAMS:
+            if purpose is Purpose.FAULTS and PROGRAMS[name].accesses_only:
+                continue
             console.print(f"[bold]{name}[/bold]: {PROGRAMS[name].title}")
             try:
                 traces.append(record(name, purpose, output, arguments.trial))

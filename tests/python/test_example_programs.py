@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from conftest import ROOT
+from test_example_stores import missing_for_stores, missing_packages
 from test_fault_recorder import needs_perf
 
 import pagelab
@@ -26,6 +27,7 @@ TINY = {
     "lookups": ("50", "3000"),
     "betweenness": ("9", "3"),
 }
+ROCKSDB = {"librocksdb-dev": ("rocksdb/c.h", "-lrocksdb")}
 Completed: TypeAlias = subprocess.CompletedProcess[str]
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -156,6 +158,16 @@ def test_a_recording_is_a_trace_of_the_program_s_name(tmp_path: Path) -> None:
     again = _record(tmp_path, "--only", "radix", "--trial")
     assert (again.returncode, again.stderr) == (0, "")
     assert "radix.trial.faults is there already, and is kept" in again.stdout
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs Valgrind")
+@pytest.mark.skipif(bool(missing_for_stores() or missing_packages(ROCKSDB)), reason="needs librocksdb-dev")
+def test_rocksdb_is_recorded_with_its_accesses_alone(tmp_path: Path) -> None:
+    done = _record(tmp_path, "--only", "rocksdb", "--trial", "--accesses")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rocksdb.trial.trace"]
+    assert "operations=100" in done.stdout
+    assert pagelab.trace_info(tmp_path / "rocksdb.trial.trace")["accesses"] > 1_000_000
 
 
 def test_what_is_missing_is_said_and_nothing_is_left(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+import pagelab as package
 from pagelab_studies import hardware_demand_paging_changes, ptemagnet_changes, study
+from pagelab_studies import hardware_demand_paging_indirect as indirect
 from pagelab_studies.ptemagnet_changes import AS_NEEDED, BEFORE, OWN, SHARED, WITHOUT
 
 
@@ -51,3 +53,61 @@ def test_a_core_more_is_judged_over_the_costs_of_the_kernel(quarter: int, holds:
     findings = hardware_demand_paging_changes.evaluate(study.Measurements(made))
     assert [claim.holds for claim in findings.claims] == [holds] * 3
     assert all("machine.cores=9" in run.settings for run in hardware_demand_paging_changes.changed_runs())
+
+
+def _indirect(kernel_fetches: float, kernel_branches: float) -> tuple[dict[str, bool | None], dict[str, float]]:
+    """Verdicts, and gains in instructions per cycle, if kernel code adds so many cycles and events to the program's."""
+    made = []
+    for run in indirect.runs():
+        word, variant = run.label.split(", ", 1)
+        by_kernel = run.system == "kernel"
+        cost = {"quarter": 0.25, "measured": 1.0}[word] * by_kernel
+        fetched, branches = variant != indirect.NO_CODE, variant == indirect.WITH_BRANCHES
+        cycles = round(100 * cost + kernel_fetches * cost * fetched + kernel_branches * cost * branches)
+        stats = {
+            "instructions": 1000,
+            "cycles.base": 1000 + cycles,
+            "branches.mispredicted": round(100 + kernel_branches * cost * branches),
+            "instruction_cache.program.misses": round(100 + kernel_fetches * cost * fetched),
+            "elapsed_cycles": 2000 + cycles,
+            "walk.count": 1,
+        }
+        made.append(study.Measurement(run, run.accesses, stats, (stats,) * study.PARTS))
+    findings = indirect.evaluate(study.Measurements(made))
+    gains = next(one for one in findings.series if one.title == indirect.IPC_TITLE)
+    return (
+        {claim.text: claim.holds for claim in findings.claims},
+        {variant: gains.values[variant, indirect.IPC] for variant in indirect.VARIANTS},
+    )
+
+
+def test_the_kernel_s_code_is_judged_step_by_step() -> None:
+    verdicts, gains = _indirect(kernel_fetches=80, kernel_branches=0)
+    holding = {text for text, holds in verdicts.items() if holds}
+    assert not any("fewer mispredicted branches" in text or text.startswith("branches of") for text in holding)
+    assert any("fewer misses of the L1 instruction cache" in text for text in holding)
+    assert any(text.startswith("fetches of kernel code") for text in holding)
+    assert gains == pytest.approx({indirect.NO_CODE: 10, indirect.FETCHED: 18, indirect.WITH_BRANCHES: 18})
+    verdicts, gains = _indirect(kernel_fetches=80, kernel_branches=40)
+    assert set(verdicts.values()) == {True}
+    assert gains[indirect.WITH_BRANCHES] == pytest.approx(22)
+
+
+def test_variants_of_the_kernel_s_code_differ_by_one_setting_each() -> None:
+    settings = {
+        variant: {run.settings for run in indirect.runs() if run.label == f"measured, {variant}"}
+        for variant in indirect.VARIANTS
+    }
+    none, fetched, branches = (set(next(iter(settings[variant]))) for variant in indirect.VARIANTS)
+    assert all(len(both) == 1 for both in settings.values()), "both systems have the same"
+    assert (none - fetched, fetched - none) == ({"kernel.code.path_lines=0"}, set())
+    assert (branches - fetched, fetched - branches) == ({"kernel.code.branch_instructions=6"}, set())
+    assert {run.recording for run in indirect.runs()} == {"rocksdb.trace"}
+
+
+def test_a_recording_that_does_not_fill_memory_is_refused() -> None:
+    run = indirect.runs()[0]
+    stats = {"layer.native.storage.reads.blocks": 100, "reclaim.files.dropped": 49}
+    with pytest.raises(package.UsageError, match="memory was not full"):
+        indirect.check(study.Measurement(run, run.accesses, stats))
+    indirect.check(study.Measurement(run, run.accesses, {**stats, "reclaim.files.dropped": 50}))

@@ -6,6 +6,7 @@ A reproduction is one module with a `REPRODUCTION` and one entry here.
 from pagelab_studies import (
     hardware_demand_paging,
     hardware_demand_paging_changes,
+    hardware_demand_paging_indirect,
     hardware_demand_paging_window,
     hash_dont_cache,
     hash_dont_cache_related,
@@ -45,6 +46,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         software_translation_cache_variants,
         hardware_demand_paging,
         hardware_demand_paging_changes,
+        hardware_demand_paging_indirect,
         hardware_demand_paging_window,
     )
 }

@@ -112,15 +112,30 @@ def check(measurement: Measurement) -> None:
         UsageError: it names the run, and what would help.
     """
     run, stats = measurement.run, measurement.stats
-    where = f"{run.workload} on {run.system} ({run.label}): a window of {measurement.window:,} accesses"
     if stats["accesses"] != measurement.window:
-        raise pagelab.UsageError(f"{where} has {stats['accesses']:,} only: its source ended before")
+        raise pagelab.UsageError(f"{_where(measurement)} has {stats['accesses']:,} only: its source ended before")
+    if run.workload != MISSES:
+        memory_is_full(measurement, f"it needs more than {run.warm_up:,} accesses before it")
+
+
+def _where(measurement: Measurement) -> str:
+    run = measurement.run
+    return f"{run.workload} on {run.system} ({run.label}): a window of {measurement.window:,} accesses"
+
+
+def memory_is_full(measurement: Measurement, otherwise: str) -> None:
+    """Refuses a window in which pages came and did not leave.
+
+    Raises:
+        UsageError: it names the run, and what would help.
+    """
+    stats = measurement.stats
     read, dropped = stats["layer.native.storage.reads.blocks"], stats["reclaim.files.dropped"]
     # Reclaim works by batches, so that a short window may have one more or less.
-    if run.workload != MISSES and (not read or dropped < read / 2):
+    if not read or dropped < read / 2:
         raise pagelab.UsageError(
-            f"{where} has {read:,} pages that were read and {dropped:,} that reclaim dropped: memory was not full, "
-            f"so it says nothing of full memory; it needs more than {run.warm_up:,} accesses before it"
+            f"{_where(measurement)} has {read:,} pages that were read and {dropped:,} that reclaim dropped: memory was "
+            f"not full, so it says nothing of full memory; {otherwise}"
         )
 
 

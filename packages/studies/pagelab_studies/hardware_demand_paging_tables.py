@@ -29,5 +29,5 @@ def pollution(findings: Findings) -> None:
         text = f"the program meets fewer {event} if hardware handles page misses (YCSB-C)"
         findings.claims.append(Claim("Resource pollution", text, holds, detail, _RESTS_ON))
     text = "the program mispredicts fewer branches if hardware handles page misses (YCSB-C)"
-    detail = "not measured: the store's accesses have no branches"
+    detail = "not measured here: the accesses have no branches; hardware-demand-paging-indirect replays a recording"
     findings.claims.append(Claim("Resource pollution", text, None, detail, "a recording of a store with its branches"))

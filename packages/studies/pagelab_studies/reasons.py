@@ -8,6 +8,7 @@ unexplained, however plausible a reason may be.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pagelab_studies import hardware_demand_paging_indirect as indirect
 from pagelab_studies import mfoe_changes, mfoe_programs, shipped, verdicts
 from pagelab_studies.study import Comparison
 from pagelab_studies.window_core import SUFFIX
@@ -121,6 +122,13 @@ EXPERIMENTS = (
         )
         for change in mfoe_changes.CHANGES
         if change != mfoe_changes.PRESET
+    ),
+    Experiment(
+        "hardware-demand-paging",
+        indirect.IPC,
+        "RocksDB with fetches and branches of kernel code instead of neither",
+        Cell(indirect.REPRODUCTION.name, indirect.IPC_TITLE, indirect.WITH_BRANCHES, indirect.IPC),
+        Cell(indirect.REPRODUCTION.name, indirect.IPC_TITLE, indirect.NO_CODE, indirect.IPC),
     ),
     Experiment(_HASH, "change of run time", "a core with a window", Figure(_HASH + SUFFIX)),
     Experiment(
