@@ -13,6 +13,10 @@
 
 #include "core.h"
 
+/* The tool is about to stop the program's thread for its debugger, which sees its registers until it goes on. */
+extern void pl_debugging_stops(ThreadId tid);
+extern void pl_debugging_goes_on(void);
+
 /* Valgrind's entry for ptrace, changed for recorded processes that are debugged. */
 extern SyscallTableEntry* pl_ptrace_entry(const SyscallTableEntry* valgrinds);
 

@@ -20,6 +20,7 @@
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
+#include "debugging.h"
 #include "proc_self.h"
 #include "signals.h"
 #include "stream.h"
@@ -57,8 +58,6 @@ extern void __real_vgPlain_synth_fault_mapping(ThreadId tid, Addr address);
 extern void __wrap_vgPlain_synth_fault_mapping(ThreadId tid, Addr address);
 extern void __real_vgPlain_synth_sigill(ThreadId tid, Addr address);
 extern void __wrap_vgPlain_synth_sigill(ThreadId tid, Addr address);
-extern void __real_vgPlain_synth_sigfpe(ThreadId tid, UInt code);
-extern void __wrap_vgPlain_synth_sigfpe(ThreadId tid, UInt code);
 extern void __real_vgPlain_synth_sigtrap(ThreadId tid);
 extern void __wrap_vgPlain_synth_sigtrap(ThreadId tid);
 extern void __real_vgPlain_synth_fault_perms(ThreadId tid, Addr address);
@@ -72,6 +71,7 @@ static Bool raised_for_debugger(ThreadId tid, Int signal, Addr address)
 {
    vki_siginfo_t info;
    vki_sigset_t mask;
+   Bool raised;
 
    if (!pl_proc_self_is_debugged())
       return False;
@@ -86,11 +86,13 @@ static Bool raised_for_debugger(ThreadId tid, Int signal, Addr address)
    /* In the same place; Valgrind takes 0 for a signal whose siginfo the kernel has lost, and gives up. */
    if (info._sifields._kill._pid == 0)
       info._sifields._kill._pid = VG_(getpid)();
-   if (pl_system_call(__NR_rt_tgsigqueueinfo, (ULong)VG_(getpid)(), (ULong)VG_(gettid)(), (ULong)signal, (ULong)&info,
-                      0, 0) < 0)
-      return False;
-   VG_(poll_signals)(tid);
-   return True;
+   pl_debugging_stops(tid);
+   raised = pl_system_call(__NR_rt_tgsigqueueinfo, (ULong)VG_(getpid)(), (ULong)VG_(gettid)(), (ULong)signal,
+                           (ULong)&info, 0, 0) >= 0;
+   if (raised)
+      VG_(poll_signals)(tid);
+   pl_debugging_goes_on();
+   return raised;
 }
 
 void __wrap_vgPlain_synth_fault_mapping(ThreadId tid, Addr address)
@@ -103,12 +105,6 @@ void __wrap_vgPlain_synth_sigill(ThreadId tid, Addr address)
 {
    if (!raised_for_debugger(tid, VKI_SIGILL, address))
       __real_vgPlain_synth_sigill(tid, address);
-}
-
-void __wrap_vgPlain_synth_sigfpe(ThreadId tid, UInt code)
-{
-   if (!raised_for_debugger(tid, VKI_SIGFPE, 0))
-      __real_vgPlain_synth_sigfpe(tid, code);
 }
 
 /* The program counter is already behind the `int3`: without the signal the program goes on there, as natively. */

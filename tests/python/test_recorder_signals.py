@@ -249,3 +249,73 @@ def test_a_debugger_sees_faults_before_the_handler(pagelab: Pagelab, tmp_path: P
     assert native.splitlines()[:4] == ["stopped 11 -9", "stopped 11 handler 11 3"] * 2
     assert native.splitlines()[8:10] == ["stopped 5 -9", "stopped 5 handler 5 3"]
     assert native.splitlines()[10:] == ["stopped 11 -9", "stopped 11 handler 11 3", "stopped 5 4"]
+
+
+REGISTERS_OF_DEBUGGED = r"""
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+extern char breakpoint[], illegal[], second[];
+#define JUMP(to) asm volatile("stc; jmp *%0" :: "r"(to))
+static void debug(int at) {
+    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *places[] = {page, (char *)0x1000, 0, illegal, breakpoint};
+    struct user_regs_struct all, other;
+    struct iovec area = {&other, sizeof other}, part = {&other, 8};
+    int child = fork(), status, alike = 1;
+    if (!child) {
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        asm volatile("mov %0, %%r12; mov $7, %%r15" :: "r"(77L + at) : "r12", "r15");
+        switch (at) {
+        case 0: JUMP(page);
+        case 1: JUMP(0x1000L);
+        case 2: JUMP(0L);
+        case 3: asm volatile("stc; illegal: ud2");
+        case 4: asm volatile("stc; breakpoint: int3");
+        }
+    }
+    waitpid(child, &status, 0);
+    int failed = ptrace(PTRACE_GETREGS, child, 0, &all) || ptrace(PTRACE_GETREGSET, child, 1, &area);
+    for (long i = 0; i < sizeof all / 8; i++) {
+        long word = ptrace(PTRACE_PEEKUSER, child, 8 * i, 0);
+        alike &= word == ((long *)&all)[i] && word == ((long *)&other)[i];
+    }
+    failed |= ptrace(PTRACE_GETREGSET, child, 1, &part);
+    printf("%d %d", failed || !alike, (int)(all.rip - (long)places[at]));
+    printf(" %d %d %d %d", (int)all.r12, (int)other.r15, (int)all.eflags & 1, (int)all.orig_rax);
+    printf(" %x %x %x\n", (int)all.cs, (int)all.ss, (int)all.ds);
+    fflush(stdout);
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+}
+/* Its tool has stopped the child once. The next signal stops it elsewhere. */
+static void stop_twice(void) {
+    int child = fork(), status;
+    if (!child) { ptrace(PTRACE_TRACEME, 0, 0, 0); asm volatile("int3; second: nop"); raise(SIGUSR1); _exit(0); }
+    waitpid(child, &status, 0);
+    ptrace(PTRACE_CONT, child, 0, 0);
+    waitpid(child, &status, 0);
+    long there = ptrace(PTRACE_PEEKUSER, child, offsetof(struct user_regs_struct, rip), 0);
+    printf("%d %d\n", WSTOPSIG(status), there == (long)second);
+    fflush(stdout);
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+}
+int main(int n, char **names) { if (n > 1) stop_twice(); else for (int at = 0; at < 5; at++) debug(at); }
+"""
+
+
+def test_a_debugger_sees_registers_of_the_program_at_faults(pagelab: Pagelab, tmp_path: Path) -> None:
+    """gdb compares the program counter of its test with the address without code."""
+    program = compiled(tmp_path, REGISTERS_OF_DEBUGGED)
+    native = subprocess.run([program], capture_output=True, text=True, check=True, timeout=30).stdout
+    assert native.splitlines() == [f"0 {int(at == 4)} {77 + at} 7 1 -1 33 2b 0" for at in range(5)]
+    recorded = pagelab("record", "-q", "--max-idle", "20", "-o", "t.trace", "--", program)
+    assert (recorded.returncode, recorded.stdout) == (0, native), recorded.stderr
+    assert losses(pagelab) == []
+    recorded = pagelab("record", "-q", "--force", "--max-idle", "20", "-o", "t.trace", "--", program, "twice")
+    assert (recorded.returncode, recorded.stdout) == (0, "10 0\n"), recorded.stderr
+    (loss,) = losses(pagelab)
+    assert "registers that it saw were Valgrind's" in loss
