@@ -32,6 +32,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "mmap_misses",
             "invalidation",
             "needs",
+            "dissolve",
             // Parameters of what stands above, which the configuration has.
             "fault_engine::config",
             "fault_engine::*::parameters",
@@ -64,6 +65,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "home",
             "layer",
             "reclaim::scan",
+            "reclaim::segments",
             "reclaim::advised",
             "os",
             "fault",

@@ -2,6 +2,7 @@
 //! (`pagelab_translate::scheme::segment` says what they model).
 
 use crate::config::LayerConfig;
+use crate::dissolve::Dissolve;
 use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -63,6 +64,8 @@ pub struct SegmentMemory {
     pub bytes: u64,
     /// The program's space that uses it.
     pub owner: Option<SpaceIx>,
+    /// When reclaim may take it, if it was made contiguous while programs ran; `None` if it was reserved at boot.
+    pub late: Option<Dissolve>,
 }
 
 impl SegmentMemory {
@@ -82,7 +85,7 @@ impl SegmentMemory {
             );
             return Err(EngineError::config(format!("system.layers.{}.direct_segment_bytes", config.name), what));
         }
-        Ok(Some(Self { first: Pfn(first), bytes, owner: None }))
+        Ok(Some(Self { first: Pfn(first), bytes, owner: None, late: None }))
     }
 
     /// The first frame after it.

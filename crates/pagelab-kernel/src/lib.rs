@@ -6,6 +6,7 @@ pub mod ballooned;
 pub mod config;
 pub mod context;
 pub mod direct_segment;
+pub mod dissolve;
 pub mod effects;
 pub mod entry_word;
 pub mod fault;

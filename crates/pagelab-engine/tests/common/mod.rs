@@ -211,7 +211,8 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
 pub fn charged_frames(simulation: &Simulation, layer: LayerId) -> u64 {
     let uncharged = |thread: &KernelThread| matches!(thread, KernelThread::Balloon(_) | KernelThread::PageReporting(_));
     let charged = |thread: &&KernelThread| thread.layer() == layer && !uncharged(thread);
-    simulation.kernels.threads.iter().filter(charged).map(KernelThread::held_frames).sum()
+    let held: u64 = simulation.kernels.threads.iter().filter(charged).map(KernelThread::held_frames).sum();
+    held + simulation.kernels.os.layers[layer].late_segment_frames()
 }
 
 /// Runs a script on CPU 0 and checks the conservation laws.
@@ -462,6 +463,7 @@ fn assert_all_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
         mapped.retain(|&pfn, _| pfn >= layer.memory.set_aside);
         let all = mapped.len() as u64 + layer.memory.page_use.cached_frames();
         let held = simulation.kernels.threads.held_frames(index.into()) + layer.mechanisms.balloon.pages();
+        let held = held + layer.late_segment_frames();
         if let Some(reclaim) = &layer.memory.reclaim {
             let in_memory = layer.memory.page_use.memory_files().frames();
             let cached = reclaim.storage.as_ref().map_or(in_memory, |_| layer.memory.page_use.cached_frames());

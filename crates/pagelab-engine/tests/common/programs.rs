@@ -311,7 +311,7 @@ fn free_frames(simulation: &Simulation) -> Vec<u64> {
     let free = |(index, layer): (usize, &Layer)| {
         let held = simulation.kernels.threads.held_frames(index.into()) + layer.mechanisms.balloon.pages();
         let ready = layer.mechanisms.engine.as_ref().map_or(0, |engine| engine.held_frames());
-        layer.memory.free_frames() + layer.memory.page_use.cached_frames() + held + ready
+        layer.memory.free_frames() + layer.memory.page_use.cached_frames() + layer.late_segment_frames() + held + ready
     };
     simulation.kernels.os.layers.iter().enumerate().map(free).collect()
 }

@@ -2,8 +2,9 @@
 
 use crate::common::programs::live_spaces;
 use crate::common::{ScriptWriter, assembled, assert_conserved, assert_frames_conserved, config, run};
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind, EventKind, ProcessIx};
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SMALL: u64 = 0x6000_0000_0000;
@@ -178,8 +179,124 @@ fn what_does_not_go_with_late_segments_is_refused() {
             r#"kernel.threads.late_segments={"bytes":"4KiB","least_bytes":"4KiB","sleep_cycles":0}"#,
             "late_segments.sleep_cycles: 0",
         ),
+        ("radix", &early("later"), "late_segments.dissolve: `later` is not known; allowed are low-watermark"),
     ] {
         let error = assembled(system, &[set]).unwrap_err().to_string();
         assert!(error.contains(wrong), "{system}: {error}");
     }
+    let error = assembled("radix", &[&early("low-watermark"), "kernel.threads.kswapd=off"]).unwrap_err().to_string();
+    assert!(error.contains("late_segments.dissolve: low-watermark is for kswapd, which is off"), "{error}");
+}
+
+const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":32}"#;
+const OTHER: u64 = 0x5000_0000_0000;
+/// The segment is made as soon as its mapping exists.
+const EARLY: &str = r#""bytes":"16MiB","least_bytes":"2MiB","sleep_cycles":20000"#;
+
+fn early(dissolve: &str) -> String {
+    format!(r#"kernel.threads.late_segments={{{EARLY},"dissolve":"{dissolve}"}}"#)
+}
+
+/// A program with a segment of 16 MiB, of which it touches the first 8, which then needs other memory: shared memory,
+/// which cannot be reclaimed, or ordinary memory. At last it reads the first 8 MiB again.
+fn short_of_memory(shared: bool, pages: u64, others_pass: bool) -> ScriptWriter {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 16 * MIB);
+    (0..60_000).for_each(|n| script.store(0, BASE + n * 97 % PAGES * 4096));
+    let flags = if shared { MapFlags(MapFlags::SHARED | MapFlags::ANONYMOUS) } else { MapFlags::anonymous_private() };
+    let (prot, len) = (Protection::READ_WRITE, pages * 4096);
+    script.event(0, EventKind::Mmap { addr: OTHER, len, prot, flags, file: None, file_offset: 0 });
+    let other = others_pass.then(|| script.thread(0));
+    for n in 0..pages {
+        script.store(0, OTHER + n * 4096);
+        if let Some(thread) = other {
+            script.access_of(thread, Access { gap: 100, ..Access::new(AccessKind::Load, BASE + n % PAGES * 4096, 8) });
+        }
+    }
+    loads(&mut script, 1);
+    script
+}
+
+/// The statistics of a run, or the error with which it ends.
+fn outcome(script: ScriptWriter, cpus: &[usize], set: &[&str]) -> Result<Statistics, String> {
+    let config = config("radix", &[&["engine.check=on", FAST], set].concat());
+    let placed = PlacedSource { source: script.finish(), cpus: cpus.to_vec(), memory_limit: None };
+    let mut simulation = Simulation::new(&config, vec![placed], None).unwrap();
+    simulation.run(&mut |_| true).map_err(|error| error.to_string())?;
+    let stats = Statistics::collect(&simulation);
+    assert_conserved(&stats);
+    assert_frames_conserved(&simulation, &live_spaces(&simulation));
+    Ok(stats)
+}
+
+/// 16 MiB are a segment, and 14 MiB of shared memory remain in memory. The rest of 32 MiB is too little for all.
+#[test]
+fn a_segment_is_dissolved_when_nothing_else_can_be_reclaimed() {
+    let memory = "machine.memory_bytes=32MiB";
+    let run = |dissolve: &str, set: &[&str]| {
+        outcome(short_of_memory(true, 18 * 256, false), &[0], &[&[memory, &early(dissolve)], set].concat())
+    };
+    let error = run("never", &[SWAP]).expect_err("memory runs out");
+    assert!(error.contains("no frame left of its 32MiB"), "{error}");
+    // Pages that cannot be swapped out are left where they are.
+    let error = run("last-resort", &[]).expect_err("memory runs out");
+    assert!(error.contains("no frame left of its 32MiB"), "{error}");
+    for threads in ["on", "off"] {
+        let stats = run("last-resort", &[SWAP, &format!("kernel.threads.kswapd={threads}")]).unwrap();
+        assert_eq!((count(&stats, "made"), count(&stats, "kept")), (1, 0), "{threads}");
+        // Whole parts from the end, which the program has not touched, and not all of the segment.
+        let dissolved = count(&stats, "dissolved");
+        assert!(dissolved > 0 && dissolved.is_multiple_of(512) && dissolved <= PAGES, "{threads}: {dissolved}");
+        let out = stats.values["swap.out.pages"];
+        assert!(out > 0 && out <= dissolved, "{threads}: {out} pages of {dissolved}");
+        assert_eq!(stats.values["fault.major.count"], 0, "{threads}: no page in use was dissolved");
+        assert_eq!(stats.values["fault.minor.count"], count(&stats, "copied") + 18 * 256, "{threads}");
+    }
+}
+
+/// kswapd takes 2 MiB of the segment each time it is woken, though other pages could be reclaimed.
+#[test]
+fn kswapd_dissolves_segments_early_if_it_may() {
+    let memory = "machine.memory_bytes=32MiB";
+    let run =
+        |dissolve| outcome(short_of_memory(false, 20 * 256, true), &[0, 2], &[memory, SWAP, &early(dissolve)]).unwrap();
+    let [first, last] = ["low-watermark", "last-resort"].map(run);
+    assert_eq!([&first, &last].map(|stats| count(stats, "made")), [1, 1]);
+    assert_eq!(count(&last, "dissolved"), 0, "the other memory can be swapped out");
+    let dissolved = count(&first, "dissolved");
+    assert!(dissolved >= 1024 && dissolved.is_multiple_of(512), "{dissolved}");
+    // The CPU that runs the other thread loads the registers anew after each part.
+    let interrupts = |stats: &Statistics| stats.values["shootdown.interrupts"];
+    assert!(interrupts(&first) >= dissolved / 512, "{} interrupts", interrupts(&first));
+    assert!(first.values["segment.translations"] > 0);
+}
+
+/// Memory of a segment that has ended is freed, without a swap area, too.
+#[test]
+fn unused_memory_of_segments_is_freed() {
+    let program = |kept: u64| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 16 * MIB);
+        (0..60_000).for_each(|n| script.store(0, BASE + n * 97 % PAGES * 4096));
+        // The segment keeps the larger part.
+        script.event(0, EventKind::Munmap { addr: BASE, len: 16 * MIB - kept });
+        // Pieces that do not qualify for the unused memory.
+        for piece in 0..48 {
+            script.mmap(0, OTHER + piece * MIB, MIB / 2);
+            (0..128).for_each(|page| script.store(0, OTHER + piece * MIB + page * 4096));
+        }
+        script
+    };
+    let memory = "machine.memory_bytes=32MiB";
+    let never = [early("never"), early("last-resort")].map(|late| outcome(program(0), &[0], &[memory, &late]));
+    let [error, stats] = never;
+    assert!(error.expect_err("memory runs out").contains("no frame left"));
+    let freed = count(&stats.unwrap(), "freed");
+    assert!(freed >= 2048 && freed.is_multiple_of(512), "{freed}");
+    // With a swap area, all of the unused part is freed before anything of the used part.
+    let cut = outcome(program(10 * MIB), &[0], &[memory, SWAP, &early("last-resort")]).unwrap();
+    assert_eq!((count(&cut, "freed"), count(&cut, "dissolved")), (0, 0), "other pages can be swapped out");
+    let cut = outcome(program(10 * MIB), &[0], &[memory, SWAP, &early("low-watermark")]).unwrap();
+    assert_eq!(count(&cut, "freed"), 6 * 256);
+    assert!(count(&cut, "dissolved") > 0);
 }

@@ -4,11 +4,12 @@ use super::parts::smaller;
 use super::work::FaultWork;
 use super::{Fault, FaultState};
 use crate::context::KernelContext;
+use crate::dissolve::Dissolve;
 use crate::effects::Effects;
 use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::reclaim::{Pressure, ReclaimScan};
+use crate::reclaim::{Dissolution, Dissolved, Pressure, ReclaimScan};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
@@ -38,7 +39,7 @@ impl Fault {
                 () if tries && layer.memory.can_reclaim(Pressure::Memory) => {
                     Ok(FaultState::Reclaim { pressure: Pressure::Memory })
                 }
-                () => self.deflate(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a file")),
+                () => self.last_resort(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a file")),
             };
         }
         if let Some(frame) = if limited { None } else { layer.take_page(context, order) } {
@@ -78,11 +79,40 @@ impl Fault {
         if self.layer(os).give_back_table_frames(context) {
             return Ok(FaultState::Allocation);
         }
-        self.deflate(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a program"))
+        self.last_resort(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a program"))
+    }
+
+    /// What to do before anything fails for want of memory: take memory of a late segment, or pages of the balloon.
+    pub(super) fn last_resort(&self, os: &mut Os) -> Option<FaultState> {
+        self.dissolve(os).or_else(|| self.deflate(os))
+    }
+
+    /// Takes memory of a late segment, since nothing else can be reclaimed.
+    fn dissolve(&self, os: &Os) -> Option<FaultState> {
+        let layer = &os.layers[self.request.space.layer];
+        let work = (!self.progress.keeps_segments).then(|| Dissolution::next(layer, Dissolve::LastResort));
+        work.flatten().map(|work| FaultState::Dissolve(Box::new(work)))
+    }
+
+    /// Goes on with a part of a late segment. Allocates again behind it.
+    pub(super) fn commit_dissolution(
+        &mut self,
+        os: &mut Os,
+        effects: &mut Effects,
+        mut work: Box<Dissolution>,
+        task: TaskId,
+    ) -> FaultState {
+        let id = self.request.space.layer;
+        match work.commit(&mut os.layers[id], effects, id, task.cpu) {
+            Dissolved::Continues => return FaultState::Dissolve(work),
+            Dissolved::Ends => self.progress.fruitless = 0,
+            Dissolved::Keeps => self.progress.keeps_segments = true,
+        }
+        self.after_reclaim(os, task)
     }
 
     /// Takes pages back from the guest's balloon before anything fails for want of memory.
-    pub(super) fn deflate(&self, os: &mut Os) -> Option<FaultState> {
+    fn deflate(&self, os: &mut Os) -> Option<FaultState> {
         let frames = os.layers[self.request.space.layer].mechanisms.balloon.deflate();
         (!frames.is_empty()).then_some(FaultState::Deflate { frames })
     }
@@ -136,7 +166,10 @@ impl Fault {
         }
         let layer = self.layer(os);
         let pressure = layer.memory.pressure(self.target.order, context.group)?;
-        (tries && layer.memory.can_reclaim(pressure)).then_some(FaultState::Reclaim { pressure })
+        if tries && layer.memory.can_reclaim(pressure) {
+            return Some(FaultState::Reclaim { pressure });
+        }
+        if pressure == Pressure::Memory { self.dissolve(os) } else { None }
     }
 
     /// Whether another scan is worth while.

@@ -182,6 +182,7 @@ impl Fault {
             | FaultState::Refill { .. }
             | FaultState::Reclaim { .. }
             | FaultState::WriteBack { .. }
+            | FaultState::Dissolve(_)
             | FaultState::Deflate { .. }
             | FaultState::Supply => Stage::Allocation,
             FaultState::Zeroing | FaultState::Read { .. } => Stage::Zeroing,
@@ -263,6 +264,7 @@ impl Fault {
             },
             FaultState::Supply => self.supply(os, effects, cpu),
             FaultState::WriteBack { .. }
+            | FaultState::Dissolve(_)
             | FaultState::Deflate { .. }
             | FaultState::Place(_)
             | FaultState::ChargeRead { .. }
@@ -307,6 +309,7 @@ impl Fault {
                 FaultState::WriteBack { scan }
             }
             FaultState::WriteBack { scan } => self.written_back(os, &scan, task),
+            FaultState::Dissolve(work) => self.commit_dissolution(os, effects, work, task),
             FaultState::Deflate { frames } => self.deflated(os, &frames, task),
             FaultState::Place(step) => match self.place(os, effects, task, step) {
                 Ok(state) => state,
@@ -401,7 +404,8 @@ impl Fault {
         let layer = self.layer(os);
         let (wanted, large_pages, folio) =
             (layer.paging.page_size, layer.paging.large_pages, layer.paging.folio_orders.last().copied());
-        let vmas = &mut layer.spaces[self.request.space.index].vmas;
+        let space = &mut layer.spaces[self.request.space.index];
+        let (segment, vmas) = (space.segment, &mut space.vmas);
         let Some(vma) = vmas.find_or_grow(self.request.va) else {
             self.progress.outcome = FaultOutcome::Refused;
             self.counters(os).outside += u64::from(self.request.exception);
@@ -416,6 +420,11 @@ impl Fault {
         if !allowed {
             self.progress.outcome = FaultOutcome::Refused;
             self.counters(os).forbidden += u64::from(self.request.exception);
+            return FaultState::Return;
+        }
+        if segment.is_some_and(|segment| segment.range.contains(self.request.va)) {
+            // The segment has grown since the exception.
+            self.counters(os).raced += u64::from(self.request.exception);
             return FaultState::Return;
         }
         self.target.flags.executable = vma.prot.execute;
@@ -447,7 +456,7 @@ impl Fault {
             Err(_) if tries && layer.memory.can_reclaim(Pressure::Memory) => {
                 Ok(FaultState::Reclaim { pressure: Pressure::Memory })
             }
-            Err(error) if layer.deflates_for_table(space, page, size) => self.deflate(os).ok_or(error),
+            Err(error) if layer.deflates_for_table(space, page, size) => self.last_resort(os).ok_or(error),
             Err(error) => Err(error),
         }
     }

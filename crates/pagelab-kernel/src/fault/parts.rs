@@ -5,7 +5,7 @@ use super::io::Phase;
 use super::work::FaultWork;
 use crate::config::FaultKind;
 use crate::placement::PlacementStep;
-use crate::reclaim::{Pressure, ReclaimScan};
+use crate::reclaim::{Dissolution, Pressure, ReclaimScan};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CpuId, SpaceId};
@@ -126,6 +126,8 @@ pub(super) struct FaultProgress {
     pub major: bool,
     /// Number of consecutive scans that freed nothing.
     pub fruitless: u32,
+    /// Whether there was no memory to dissolve a late segment.
+    pub keeps_segments: bool,
     /// Pages mapped by an engine that the handler has accounted for, whose cost is not charged yet.
     pub accounted: u64,
     /// Whether the frame comes from a ring, and the ring's thread has not been notified of its page yet.
@@ -155,6 +157,7 @@ impl FaultProgress {
             counted: false,
             major: false,
             fruitless: 0,
+            keeps_segments: false,
             accounted: 0,
             defers: false,
             unfilled: None,
@@ -198,6 +201,8 @@ pub(super) enum FaultState {
     Reclaim {
         pressure: Pressure,
     },
+    /// Take memory of a late segment.
+    Dissolve(Box<Dissolution>),
     /// Tell the host that these pages leave the balloon, and free them.
     Deflate {
         frames: Vec<Pfn>,

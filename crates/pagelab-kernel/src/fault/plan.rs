@@ -136,6 +136,7 @@ impl Fault {
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
             FaultState::WriteBack { scan } => scan.plan_io(step),
+            FaultState::Dissolve(work) => work.plan(layer, step),
             FaultState::Deflate { frames } => plan_deflation(os, layer, frames, step),
             FaultState::Read { pages } => {
                 for &(_, frame) in pages {
@@ -205,6 +206,7 @@ impl Fault {
                 | FaultState::Refill { .. }
                 | FaultState::Reclaim { .. }
                 | FaultState::WriteBack { .. }
+                | FaultState::Dissolve(_)
                 | FaultState::Deflate { .. }
                 | FaultState::Read { .. }
                 | FaultState::Supply

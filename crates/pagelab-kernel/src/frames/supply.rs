@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frames::frame_alloc::{
     Aged, AgeingConfig, AllocEffects, Buddy, BuddyConfig, FrameAllocError, FrameAllocator, FramePurpose, FrameRequest,
-    Near, PageAllocator, PageAllocatorConfig, ReportPass,
+    Near, PageAllocator, PageAllocatorConfig, ReportPass, Urgency,
 };
 use pagelab_base::addr::Pfn;
 use pagelab_base::error::EngineError;
@@ -50,6 +50,8 @@ pub struct Frames {
     pub counters: FrameCounters,
     /// Whether free blocks are to be reported to a host.
     pub reports: ReportRequest,
+    /// How far requests may use the reserves: further while reclaim itself allocates.
+    pub urgency: Urgency,
 }
 
 /// A request to report free blocks to a host, as Linux's `page_reporting_dev_info` keeps its state.
@@ -87,8 +89,9 @@ pub struct FrameCounters {
 
 impl Clone for Frames {
     fn clone(&self) -> Self {
-        let Self { allocator, effects, counters, reports } = self;
-        Self { allocator: allocator.copy(), effects: effects.clone(), counters: *counters, reports: *reports }
+        let Self { allocator, effects, counters, reports, urgency } = self;
+        let (allocator, effects) = (allocator.copy(), effects.clone());
+        Self { allocator, effects, counters: *counters, reports: *reports, urgency: *urgency }
     }
 }
 
@@ -104,12 +107,12 @@ impl Frames {
         let (allocator, aged) = frame_allocator(want, frames, metadata_frames, cpus)?;
         let (effects, counters, reports) =
             (AllocEffects::default(), FrameCounters::default(), ReportRequest::default());
-        Ok((Self { allocator, effects, counters, reports }, aged))
+        Ok((Self { allocator, effects, counters, reports, urgency: Urgency::Ordinary }, aged))
     }
 
     /// Allocates a block of 2^`order` frames for a CPU; `None` if there is no memory, not even on the per-CPU lists.
     pub fn alloc(&mut self, order: u32, purpose: FramePurpose, cpu: CpuId) -> Option<Pfn> {
-        self.serve(FrameRequest { cpu, ..FrameRequest::new(order, purpose) })
+        self.serve(FrameRequest { cpu, urgency: self.urgency, ..FrameRequest::new(order, purpose) })
     }
 
     /// Allocates a block from the nodes that `near` names instead of the CPU's own.

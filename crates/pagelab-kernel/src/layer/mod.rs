@@ -44,6 +44,7 @@ use crate::ballooned::BalloonPages;
 use crate::config::{Backing, InvalidationCause, LargePages};
 use crate::context::KernelContext;
 use crate::direct_segment::SegmentMemory;
+use crate::dissolve::DissolvedCounters;
 use crate::fault_engine::kernel_side::EngineState;
 use crate::frame_tags::FrameTags;
 use crate::frames::contiguity::{Contiguity, ContiguousRun};
@@ -153,6 +154,8 @@ pub struct LayerCounters {
     pub aged: Option<Aged>,
     /// Contiguity of the memory of spaces that have ended.
     pub ended_contiguity: Contiguity,
+    /// What reclaim took from late segments.
+    pub dissolved: DissolvedCounters,
     /// Runs of adjacent frames of those spaces, if they are recorded.
     pub contiguity_map: Option<Vec<ContiguousRun>>,
 }
@@ -228,7 +231,10 @@ impl Layer {
             if let Some(frame) = self.memory.frames.alloc(0, purpose, context.cpu) {
                 return Ok(frame);
             }
-            if !self.give_back_table_frames(context) && !self.deflate_at_once(context) {
+            let found = self.give_back_table_frames(context)
+                || self.free_unused_segment(context.cpu)
+                || self.deflate_at_once(context);
+            if !found {
                 return Err(self.out_of_memory(what));
             }
         }

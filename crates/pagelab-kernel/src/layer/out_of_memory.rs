@@ -16,7 +16,7 @@ impl Layer {
         let others = total - free - files - tables - set_aside;
         let metadata = match (
             self.spaces.tables.set_aside().what,
-            &self.mechanisms.segment_memory,
+            self.mechanisms.segment_memory.filter(|memory| memory.late.is_none()),
             &self.mechanisms.inverted_table,
         ) {
             (None, None, None) => "page metadata".to_owned(),

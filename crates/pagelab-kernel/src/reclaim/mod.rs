@@ -19,6 +19,7 @@ mod group;
 mod lru;
 mod rmap;
 mod scan;
+mod segments;
 mod storage;
 mod swap;
 
@@ -27,6 +28,7 @@ pub use group::{Cgroup, GroupId, Pressure};
 pub use lru::{LruPageKind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
 pub use scan::{ReclaimScan, plan_scan};
+pub use segments::{Dissolution, Dissolved};
 pub use storage::{BlockRun, Full, Storage};
 pub use swap::{Swap, Swapped};
 

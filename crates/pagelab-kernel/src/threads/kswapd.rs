@@ -1,18 +1,20 @@
 //! kswapd: reclaims memory before faults must.
 //!
 //! Models: when a fault finds less free memory than the low watermark, scans of the LRU lists follow until the high
-//! watermark is reached or no page is left that could be reclaimed.
+//! watermark is reached or no page is left that could be reclaimed. Before it gives up, it takes memory of late
+//! segments, if it may ([`crate::reclaim::Dissolution`]); it may also begin with that.
 //! Source: Linux mm/vmscan.c (`balance_pgdat`, `kswapd_shrink_node`), mm/page_alloc.c (`wake_all_kswapds`).
 //! Parameters: none (`kernel.threads.kswapd`).
 //! Deviations: one thread per layer, not per node. It waits for its writes.
 
 use super::{Need, Thread};
+use crate::dissolve::Dissolve;
 use crate::effects::Effects;
 use crate::fault::io::{plan_completion, plan_submit};
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
-use crate::reclaim::{Pressure, ReclaimScan, plan_scan};
+use crate::reclaim::{Dissolution, Dissolved, Pressure, ReclaimScan, plan_scan};
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 use parameters::Parameters;
@@ -42,6 +44,8 @@ const MAX_FRUITLESS: u32 = 1 << 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KswapdState {
     Scan,
+    /// Take memory of a late segment.
+    Dissolve(Dissolution),
     /// Let the host read pages back that are to be written.
     ReadBack(ReclaimScan),
     /// Send the requests to the devices.
@@ -57,12 +61,16 @@ pub struct Kswapd {
     layer: LayerId,
     state: KswapdState,
     fruitless: u32,
+    /// Which need of late segments' memory it has; `None` if it has taken a part, and scans follow.
+    need: Option<Dissolve>,
+    /// Whether there was no memory to dissolve a segment.
+    keeps: bool,
 }
 
 impl Kswapd {
     /// The thread of a layer, asleep.
     pub fn new(layer: LayerId) -> Self {
-        Self { layer, state: KswapdState::Scan, fruitless: 0 }
+        Self { layer, state: KswapdState::Scan, fruitless: 0, need: Some(Dissolve::LowWatermark), keeps: false }
     }
 }
 
@@ -91,6 +99,7 @@ impl Thread for Kswapd {
     fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
             KswapdState::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
+            KswapdState::Dissolve(work) => work.plan(&os.layers[self.layer], step),
             KswapdState::Submit(scan) => {
                 if let Some(costs) = &os.costs.block_io {
                     plan_submit(costs, scan.io.len(), step);
@@ -118,6 +127,7 @@ impl Thread for Kswapd {
                 if costly { KswapdState::Completion(scan.io.len()) } else { KswapdState::Scan }
             }
             KswapdState::Completion(_) => KswapdState::Scan,
+            KswapdState::Dissolve(work) => self.dissolve(os, effects, work, task),
             KswapdState::Scan => return self.scan(os, effects, task),
         };
         Next::Continue
@@ -130,16 +140,33 @@ impl Kswapd {
         if costly { KswapdState::Submit(scan) } else { KswapdState::WriteBack(scan) }
     }
 
+    /// Goes on with a part of a late segment. Scans follow.
+    fn dissolve(&mut self, os: &mut Os, effects: &mut Effects, mut work: Dissolution, task: TaskId) -> KswapdState {
+        match work.commit(&mut os.layers[self.layer], effects, self.layer, task.cpu) {
+            Dissolved::Continues => return KswapdState::Dissolve(work),
+            Dissolved::Ends => self.fruitless = 0,
+            Dissolved::Keeps => self.keeps = true,
+        }
+        KswapdState::Scan
+    }
+
     /// Scans once, unless there is enough memory or nothing to reclaim.
     fn scan(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let layer = &mut os.layers[self.layer];
         let free = layer.memory.free_frames();
-        let enough = layer
-            .memory
-            .reclaim
-            .as_ref()
-            .is_none_or(|reclaim| free >= reclaim.marks.high || !reclaim.has_pages(Pressure::Memory));
-        if enough || self.fruitless == MAX_FRUITLESS {
+        let Some(reclaim) = layer.memory.reclaim.as_ref().filter(|reclaim| free < reclaim.marks.high) else {
+            return Next::Done;
+        };
+        let exhausted = !reclaim.has_pages(Pressure::Memory) || self.fruitless == MAX_FRUITLESS;
+        let need = if exhausted { Some(Dissolve::LastResort) } else { self.need };
+        if let Some(work) = need.filter(|_| !self.keeps).and_then(|need| Dissolution::next(layer, need)) {
+            if !work.frees() {
+                self.need = None;
+            }
+            self.state = KswapdState::Dissolve(work);
+            return Next::Continue;
+        }
+        if exhausted {
             return Next::Done;
         }
         let scan = os.scan_pages(effects, self.layer, Pressure::Memory, task);

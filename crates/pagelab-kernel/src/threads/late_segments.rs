@@ -11,15 +11,16 @@
 //! Source: Yaniv, Tsafrir, SIGMETRICS 2016, 6.3: fragmentation can prevent direct segments, and compaction removes it.
 //! How is left open there; the steps are those of Linux: mm/page_alloc.c (`alloc_contig_pages`, `alloc_contig_range`),
 //! mm/page_isolation.c (`start_isolate_page_range`), mm/migrate.c (`migrate_pages`).
-//! Parameters: `kernel.threads.late_segments` (`bytes`, `least_bytes`, `sleep_cycles`).
+//! Parameters: `kernel.threads.late_segments` (`bytes`, `least_bytes`, `sleep_cycles`, `dissolve`).
 //! Stats: `late_segments.*`, `segment.translations`.
 //! Deviations: pages of 2 MiB, shared pages and pages of files are not moved, and frames on a CPU's list are not
 //! drained from it, so regions with them are passed over. Stores to a page between its copy and the change of its
 //! entry, a step of this thread, are not copied again. A segment is made once; its memory stays reserved, for later
-//! programs, too.
+//! programs, too, unless reclaim may dissolve segments (`reclaim/segments.rs`).
 
 use crate::config::InvalidationCause;
 use crate::direct_segment::{DirectSegment, SegmentMemory, is_plain_memory};
+use crate::dissolve::Dissolve;
 use crate::effects::Effects;
 use crate::frames::frame_alloc::FramePurpose;
 use crate::layer::Layer;
@@ -42,6 +43,7 @@ pub mod parameters {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 
+    use crate::dissolve::Dissolve;
     use crate::threads::config::ThreadParameters;
     use pagelab_base::addr::FRAME_BYTES;
     use pagelab_base::error::EngineError;
@@ -57,6 +59,9 @@ pub mod parameters {
         pub least_bytes: Bytes,
         /// Cycles between two attempts to make the segment.
         pub sleep_cycles: u64,
+        /// When reclaim dissolves the segment and frees memory that no segment uses.
+        #[serde(default)]
+        pub dissolve: Dissolve,
     }
 
     impl ThreadParameters for Parameters {
@@ -78,8 +83,18 @@ pub mod parameters {
 
         fn samples() -> Vec<Self> {
             vec![
-                Self { bytes: Bytes(4 << 20), least_bytes: Bytes(64 << 10), sleep_cycles: 20_000 },
-                Self { bytes: Bytes(1 << 30), least_bytes: Bytes(1 << 20), sleep_cycles: 200_000 },
+                Self {
+                    bytes: Bytes(4 << 20),
+                    least_bytes: Bytes(64 << 10),
+                    sleep_cycles: 20_000,
+                    dissolve: Dissolve::LastResort,
+                },
+                Self {
+                    bytes: Bytes(1 << 30),
+                    least_bytes: Bytes(1 << 20),
+                    sleep_cycles: 200_000,
+                    dissolve: Dissolve::Never,
+                },
             ]
         }
     }
@@ -311,7 +326,11 @@ impl LateSegments {
         self.movable = FxHashMap::default();
         self.over = true;
         let bytes = self.range.len_bytes();
-        layer.mechanisms.segment_memory = Some(SegmentMemory { first: self.first, bytes, owner: Some(self.space) });
+        let (first, owner) = (self.first, Some(self.space));
+        // It is not dissolved before it is made.
+        let late = Some(Dissolve::Never);
+        layer.mechanisms.segment_memory = Some(SegmentMemory { first, bytes, owner, late });
+        self.held.clear();
         self.counts.bytes += bytes;
         self.retries = 0;
         self.state = SegmentState::Grow(self.range.start);
@@ -420,11 +439,11 @@ impl LateSegments {
         let layer = &mut os.layers[self.layer];
         let made = layer.spaces[self.space].segment.is_some();
         self.counts.made += u64::from(made);
-        if !made
-            && let Some(memory) = &mut layer.mechanisms.segment_memory
-            && memory.owner == Some(self.space)
-        {
-            memory.owner = None;
+        if let Some(memory) = &mut layer.mechanisms.segment_memory {
+            memory.late = Some(self.config.dissolve);
+            if !made && memory.owner == Some(self.space) {
+                memory.owner = None;
+            }
         }
         self.state = SegmentState::Choose;
         Next::Done

@@ -5,6 +5,7 @@ use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::cache::HitLevel;
 use pagelab_kernel::ballooned::{BalloonPages, DeflationCounters};
+use pagelab_kernel::dissolve::DissolvedCounters;
 use pagelab_kernel::fault::stage::{FaultCounters, Stage};
 use pagelab_kernel::layer::Layer;
 use pagelab_kernel::reclaim::ReclaimCounters;
@@ -212,6 +213,9 @@ impl Statistics {
         let mut deflations = DeflationCounters::default();
         balloons().for_each(|balloon| deflations.add(&balloon.counters));
         self.add_all("balloon", deflations.measures());
+        let mut dissolved = DissolvedCounters::default();
+        kernels.os.layers.iter().for_each(|layer| dissolved.add(&layer.counters.dissolved));
+        self.add_all("late_segments", dissolved.measures());
         self.count("kthread.runs", kernels.threads.runs, "Times that a kernel thread woke up and ran");
         self.cycles(
             "kthread.cycles",

@@ -10,6 +10,7 @@ use pagelab_kernel::config::{
     Backing, FrameTagsConfig, HostMode, KernelConfig, LargePages, LayerConfig, PageCache, check_limit,
     validate_translation_cache,
 };
+use pagelab_kernel::dissolve::Dissolve;
 use pagelab_kernel::fault_engine::config as engine;
 use pagelab_kernel::placement::{PlacementConfig, PolicyContext};
 use pagelab_kernel::table_blocks::TableBlocks;
@@ -171,7 +172,7 @@ impl Config {
                 validate_segment(bytes, layer, layers)?;
             }
             if self.kernel.threads.late_segments.is_on() {
-                validate_late_segments(layer)?;
+                validate_late_segments(layer, &self.kernel.threads)?;
             }
             if layer.speculative_table.is_some() {
                 validate_speculation(layer, layers)?;
@@ -268,7 +269,15 @@ fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig], late_segmen
 }
 
 /// What does not combine with segments that are made late: page tables that do not decide alone where a page is.
-fn validate_late_segments(layer: &LayerConfig) -> Result<(), EngineError> {
+fn validate_late_segments(layer: &LayerConfig, threads: &ThreadsConfig) -> Result<(), EngineError> {
+    if let Some(late) = threads.late_segments.on()
+        && late.dissolve == Dissolve::LowWatermark
+        && !threads.kswapd.is_on()
+    {
+        let what = "low-watermark is for kswapd, which is off; allowed here are never and last-resort, \
+                    and low-watermark with kernel.threads.kswapd=on";
+        return Err(EngineError::config("kernel.threads.late_segments.dissolve", what));
+    }
     let found = match layer {
         layer if layer.host_mode.is_shadowed() => "shadow page tables",
         layer if layer.speculative_table.is_some() => "a speculative table",

@@ -52,6 +52,12 @@ const LATE_MIGRATION: &str =
 const LATE_SEGMENTS: &str =
     r#"kernel.threads.late_segments={"bytes":"1MiB","least_bytes":"64KiB","sleep_cycles":20000}"#;
 
+/// The same, and reclaim takes them back early, since their memory is most of the machine's.
+const DISSOLVED_SEGMENTS: &str = r#"kernel.threads.late_segments={"bytes":"1MiB","least_bytes":"64KiB","sleep_cycles":20000,"dissolve":"low-watermark"}"#;
+
+/// The same as a last resort.
+const LAST_SEGMENTS: &str = r#"kernel.threads.late_segments={"bytes":"1MiB","least_bytes":"64KiB","sleep_cycles":20000,"dissolve":"last-resort"}"#;
+
 /// Calls that take long enough for faults to wait for them.
 const CALLS: &str = r#"kernel.mapping_calls={"call":{"instructions":500,"cycles":9000},"unmap_page":{"instructions":200,"cycles":900},"change_page":{"instructions":50},"downgrade":"on"}"#;
 
@@ -67,6 +73,8 @@ pub const SYSTEMS: &[System] = &[
     ),
     ("hashed-chained", &[CALLS, "kernel.fault_lock=mm"]),
     ("radix", &[LATE_SEGMENTS]),
+    ("radix", &[DISSOLVED_SEGMENTS, SWAP, "machine.memory_bytes=3MiB"]),
+    ("hashed-open", &[LAST_SEGMENTS, SWAP, "machine.memory_bytes=4MiB", "kernel.threads.kswapd=off"]),
     ("radix-2m", &[LATE_SEGMENTS, SWAP, "kernel.cgroup_limit_bytes=8MiB"]),
     ("nested-radix-cold", &[LATE_SEGMENTS]),
     ("radix", &[r#"kernel.translation_cache={"form":"full-prefix"}"#]),
