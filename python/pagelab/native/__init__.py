@@ -1,6 +1,7 @@
 """C sources compiled on first use: a library for page-size layouts, and benchmarks of the processor."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -47,7 +48,15 @@ def _compiled(source: str, name: str, flags: Sequence[str]) -> Path:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as folder:
         made = Path(folder) / name
         command = [compiler, *flags, "-o", str(made), str(_SOURCES / source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        # Without PATH the compiler is found, but does not find its linker.
+        done = subprocess.run(
+            command,
+            env={"PATH": os.defpath} | os.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line] or [f"{compiler} does not say why"]
             raise UsageError(f"{source} cannot be compiled: {lines[0].strip()}")
