@@ -37,7 +37,7 @@ pub use clock::{Clock, ClockError, StatedRate, agree as agree_on_clock, stated a
 pub use fault::{FAULTS, FaultBenchmark};
 pub use footprint::{Displaced, Displacing, WorkingSet, displace};
 pub use major::{Touches, Touching, touch};
-pub use trace::{Traces, write_traces};
+pub use trace::{Traces, write_call_traces, write_traces};
 pub use walk::{Share, WalkCost};
 pub use yardstick::{Misses, Yardsticks, yardsticks};
 

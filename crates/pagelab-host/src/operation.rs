@@ -1,4 +1,4 @@
-//! Micro-benchmarks of operations related to page faults: system calls, context switches, flushes, forks.
+//! Micro-benchmarks beside those of page faults: system calls, context switches, flushes, forks, mapping calls.
 
 use std::{
     hint, io,
@@ -15,6 +15,12 @@ use crate::{
 const BATCH: usize = 200;
 /// Pages that a fork has to share.
 const FORK_PAGES: usize = 8192;
+/// Pages that a mapping call unmaps or changes at once.
+pub const CALL_PAGES: usize = 1024;
+
+/// Benchmarks that traces exist of, too.
+pub const UNMAP_PAGE: &str = "unmap-page";
+pub const CHANGE_PAGE: &str = "change-page";
 
 /// A benchmark that does not fault.
 pub struct Operation {
@@ -46,6 +52,12 @@ pub const OPERATIONS: &[Operation] = &[
     Operation { name: "shootdown", run: shootdown },
     // fork of a process with many more pages minus fork without them, per page.
     Operation { name: "fork-page", run: |_| fork_page() },
+    // mmap of a page, madvise that changes its VMA, and munmap, without any touch: their mean.
+    Operation { name: "mapping-call", run: |_| mapping_call() },
+    // munmap of written pages minus munmap of untouched ones, per page.
+    Operation { name: UNMAP_PAGE, run: |_| unmap_page() },
+    // mprotect of written pages minus the same call again, which changes nothing, per page.
+    Operation { name: CHANGE_PAGE, run: |_| change_page() },
 ];
 
 fn context_switch() -> io::Result<Vec<f64>> {
@@ -127,5 +139,39 @@ fn fork_page() -> io::Result<Vec<f64>> {
         let few = time_fork()?;
         (0..FORK_PAGES).for_each(|page| memory.write(page));
         Ok((time_fork()? - few) / FORK_PAGES as f64)
+    })
+}
+
+fn mapping_call() -> io::Result<Vec<f64>> {
+    /// mmap and madvise of a new mapping, and munmap of its end.
+    const CALLS: usize = 3;
+    repeated(|| {
+        Ok(timed(|| (0..BATCH).try_for_each(|_| MappedMemory::anonymous(1).map(drop)))? / (CALLS * BATCH) as f64)
+    })
+}
+
+fn unmap_page() -> io::Result<Vec<f64>> {
+    let time_unmap = |memory: MappedMemory| {
+        timed(|| {
+            drop(memory);
+            Ok(())
+        })
+    };
+    repeated(|| {
+        let touched = MappedMemory::anonymous(CALL_PAGES)?;
+        (0..CALL_PAGES).for_each(|page| touched.write(page));
+        let touched = time_unmap(touched)?;
+        Ok((touched - time_unmap(MappedMemory::anonymous(CALL_PAGES)?)?) / CALL_PAGES as f64)
+    })
+}
+
+fn change_page() -> io::Result<Vec<f64>> {
+    let memory = MappedMemory::anonymous(CALL_PAGES)?;
+    repeated(|| {
+        (0..CALL_PAGES).for_each(|page| memory.write(page));
+        let first = timed(|| memory.protect_all(false))?;
+        let again = timed(|| memory.protect_all(false))?;
+        memory.protect_all(true)?;
+        Ok((first - again) / CALL_PAGES as f64)
     })
 }

@@ -88,9 +88,18 @@ impl MappedMemory {
 
     /// Forbids or allows writes to a page (mprotect(2)).
     pub fn protect(&self, page: usize, writable: bool) -> io::Result<()> {
+        self.protect_from(page, PAGE_BYTES, writable)
+    }
+
+    /// Forbids or allows writes to all of it with one call.
+    pub fn protect_all(&self, writable: bool) -> io::Result<()> {
+        self.protect_from(0, self.bytes, writable)
+    }
+
+    fn protect_from(&self, page: usize, bytes: usize, writable: bool) -> io::Result<()> {
         let prot = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
-        // SAFETY: the page is ours and nobody holds a reference into it.
-        unsafe { mprotect(self.at(page).cast(), PAGE_BYTES, prot) }.map_err(Error::from)
+        // SAFETY: the range is ours and nobody holds a reference into it.
+        unsafe { mprotect(self.at(page).cast(), bytes, prot) }.map_err(Error::from)
     }
 
     fn at(&self, page: usize) -> *mut u8 {

@@ -1,4 +1,5 @@
-//! Writes the benchmarks that fault as traces, so that a simulation makes the same accesses as the host.
+//! Writes the benchmarks that fault, and those of pages of mapping calls, as traces, so that a simulation does the same
+//! as the host.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 use crate::{
     fault::{Before, FaultBenchmark, MemoryKind, file_page},
+    operation::{CALL_PAGES, CHANGE_PAGE, UNMAP_PAGE},
     sys::PAGE_BYTES,
 };
 
@@ -26,13 +28,13 @@ const BYTES: u16 = 1;
 pub struct Traces {
     /// The benchmark's name.
     pub name: &'static str,
-    /// Additional faults of `once` compared to `before`.
-    pub faults: usize,
+    /// Additional faults of `once` compared to `before`, or pages that its call changes.
+    pub count: usize,
     /// Trace of the preparation alone.
     pub before: PathBuf,
-    /// Trace of the preparation and the measured accesses.
+    /// Trace of the preparation and the measured accesses or call.
     pub once: PathBuf,
-    /// Trace of the preparation and the measured accesses made twice.
+    /// Trace of the preparation, and twice of the measured accesses or call.
     pub twice: PathBuf,
 }
 
@@ -46,7 +48,53 @@ pub fn write_traces(benchmark: &FaultBenchmark, folder: &Path) -> Result<Traces,
         Program::write(benchmark, passes, &path).map(|()| path)
     };
     let (before, once, twice) = (write(0)?, write(1)?, write(2)?);
-    Ok(Traces { name: benchmark.name, faults: benchmark.faults(), before, once, twice })
+    Ok(Traces { name: benchmark.name, count: benchmark.faults(), before, once, twice })
+}
+
+/// Writes the traces of the calls that unmap or change written pages into an existing folder.
+///
+/// # Errors
+/// [`TraceError`] if they cannot be written.
+pub fn write_call_traces(folder: &Path) -> Result<Vec<Traces>, TraceError> {
+    let (addr, len) = (START, bytes(CALL_PAGES));
+    let calls = [
+        (UNMAP_PAGE, EventKind::Munmap { addr, len }),
+        (CHANGE_PAGE, EventKind::Mprotect { addr, len, prot: Protection { write: false, ..Protection::READ_WRITE } }),
+    ];
+    let traces = calls.into_iter().map(|(name, call)| {
+        let write = |times: usize| {
+            let path = folder.join(format!("{name}-{times}.trace"));
+            write_calls(name, &call, times, &path).map(|()| path)
+        };
+        Ok(Traces { name, count: CALL_PAGES, before: write(0)?, once: write(1)?, twice: write(2)? })
+    });
+    traces.collect()
+}
+
+fn write_calls(name: &str, call: &EventKind, times: usize, path: &Path) -> Result<(), TraceError> {
+    let mut writer = TraceWriter::create(path, TraceMeta::new(vec![name.to_owned()]))?;
+    let flags = MapFlags::anonymous_private();
+    let map = EventKind::Mmap {
+        addr: START,
+        len: bytes(CALL_PAGES),
+        prot: Protection::READ_WRITE,
+        flags,
+        file: None,
+        file_offset: 0,
+    };
+    event(&mut writer, EventKind::ProcessStart { parent: None })?;
+    event(&mut writer, EventKind::ThreadStart { os_tid: 1 })?;
+    event(&mut writer, map)?;
+    let stores = (0..CALL_PAGES).map(|page| Access::new(AccessKind::Store, START + bytes(page), BYTES));
+    writer.append(ThreadIx(0), &stores.collect::<Vec<_>>())?;
+    (0..times).try_for_each(|_| event(&mut writer, call.clone()))?;
+    writer.finish().map(drop)
+}
+
+/// An event of the first thread.
+fn event(writer: &mut TraceWriter, kind: EventKind) -> Result<(), TraceError> {
+    let position = writer.position();
+    writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind })
 }
 
 struct Program<'a> {
@@ -117,8 +165,7 @@ impl<'a> Program<'a> {
     }
 
     fn event(&mut self, kind: EventKind) -> Result<(), TraceError> {
-        let position = self.writer.position();
-        self.writer.event(Event { position, process: ProcessIx(0), thread: ThreadIx(0), kind })
+        event(&mut self.writer, kind)
     }
 }
 
@@ -139,9 +186,23 @@ mod tests {
             let traces = write_traces(benchmark, folder.path()).unwrap();
             let accesses = |path: &PathBuf| TraceReader::open(path).unwrap().meta().accesses.unwrap();
             let [before, once, twice] = [&traces.before, &traces.once, &traces.twice].map(accesses);
-            assert_eq!(once.total() - before.total(), traces.faults as u64, "{}", traces.name);
-            assert_eq!(twice.total() - once.total(), traces.faults as u64, "{}", traces.name);
+            assert_eq!(once.total() - before.total(), traces.count as u64, "{}", traces.name);
+            assert_eq!(twice.total() - once.total(), traces.count as u64, "{}", traces.name);
             assert_eq!(twice.stores > once.stores, benchmark.writes, "{}", traces.name);
+        }
+    }
+
+    #[test]
+    fn traces_of_calls_differ_by_their_calls() {
+        let folder = tempfile::tempdir().unwrap();
+        let traces = write_call_traces(folder.path()).unwrap();
+        assert_eq!(traces.iter().map(|traces| traces.name).collect::<Vec<_>>(), [UNMAP_PAGE, CHANGE_PAGE]);
+        for (traces, kind) in traces.iter().zip(["munmap", "mprotect"]) {
+            let calls = |path: &PathBuf| {
+                let events = TraceReader::open(path).unwrap().meta().events.clone().unwrap();
+                events.by_kind.get(kind).copied().unwrap_or(0)
+            };
+            assert_eq!([&traces.before, &traces.once, &traces.twice].map(calls), [0, 1, 2], "{kind}");
         }
     }
 }

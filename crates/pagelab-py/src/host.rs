@@ -41,7 +41,8 @@ fn host_traces_json(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
         py,
         |_| {
             let traces = FAULTS.iter().map(|fault| pagelab_host::write_traces(fault, &folder));
-            let traces = traces.collect::<Result<Vec<_>, _>>()?;
+            let mut traces = traces.collect::<Result<Vec<_>, _>>()?;
+            traces.extend(pagelab_host::write_call_traces(&folder)?);
             Ok::<_, TraceError>(serde_json::to_string(&traces).expect("plain data serialises"))
         },
         |_| Ok(()),

@@ -69,6 +69,11 @@ KERNEL: Mapping[str, Range] = {
     "invalidate-page": Range(
         20, 50_000, "an entry is changed and INVLPG takes 100 to 500 cycles, with an exit in some guests"
     ),
+    "mapping-call": Range(
+        200, 200_000, "mmap or munmap of a page takes 0.3 to 2 µs, and more with mitigations or in some guests"
+    ),
+    "unmap-page": Range(20, 50_000, "freeing a page and its entry takes 30 to 500 ns"),
+    "change-page": Range(5, 20_000, "changing an entry takes 5 to 150 ns"),
     "shootdown": Range(
         200, 400_000, "an IPI takes 0.5 to 2 µs on bare machines, and up to 50 µs where it leaves the guest"
     ),

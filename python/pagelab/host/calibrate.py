@@ -148,6 +148,18 @@ _SCALARS = {
 """Keys of the preset that a benchmark gives directly."""
 
 
+_CALL_COSTS = {
+    "call": ("mapping-call", 1500, "a mean of mmap, madvise and munmap of a page without a touch"),
+    "unmap_page": ("unmap-page", 250, "munmap of 1,024 written pages less that of untouched ones, per page"),
+    "change_page": ("change-page", 60, "mprotect of 1,024 written pages less the same call again, per page"),
+}
+"""Keys of `kernel.mapping_calls`, with their benchmarks, guesses of their instructions, and how they were measured."""
+_FREE_CALLS = {
+    f"kernel.mapping_calls.{key}.{unit}": 0 for key in _CALL_COSTS for unit in ("instructions", "cycles")
+} | {"kernel.mapping_calls.downgrade": "on"}
+_DOWNGRADE = (4, 20)
+"""The first version whose munmap lets faults go on (`mmap_write_downgrade`)."""
+
 WALK_REFERENCES = 4
 """What a walk reads one after the other before the PTE: the root pointer, entries of pgd, pud and pmd."""
 
@@ -247,7 +259,7 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="pagelab-calibrate-") as folder:
         traces = json.loads(_engine.host_traces_json(Path(folder)))
         free = {f"kernel.fault.{stage}.cycles": 0 for group in GROUPS for stage in group.stages}
-        references, result = _simulate(traces, machine, base, free)
+        references, result = _simulate(traces, machine, base, free | _FREE_CALLS)
         before, plain = _simulate(traces, machine, base, {})
         kernel = plain.config["kernel"]
         measured = {name: cost.median_cycles for name, cost in host.costs.items()}
@@ -256,13 +268,15 @@ def calibrate(
         preset = _preset(name, kernel, host, solutions, base, result.machine)
         latency = plain.config["machine"]["cache"]["l1"]["latency_cycles"]
         _set_walk(preset, host, latency, result.machine)
+        _add_mapping_calls(preset, host, references, result.machine)
         if translation_cache:
             _add_translation_cache(preset, host, latency, result.machine, translation_cache)
         file = Path(folder) / f"{names.KERNEL}.toml"
         file.write_text(tomli_w.dumps(preset), encoding="utf-8")
         after, _ = _simulate(traces, machine, str(file), {})
+    fitted = {*_PASSES, *(benchmark for benchmark, _, _ in _CALL_COSTS.values())}
     comparisons = [
-        Comparison(name, host.costs.get(name), before[name], after[name], fitted=name in _PASSES) for name in after
+        Comparison(name, host.costs.get(name), before[name], after[name], fitted=name in fitted) for name in after
     ]
     return Calibration(preset, base, result.machine, comparisons, solutions)
 
@@ -315,9 +329,9 @@ def nearest_preset(kernel: str) -> str:
 
 
 def _simulate(
-    traces: Sequence[Mapping[str, Any]], machine: str | None, kernel: str, settings: Mapping[str, int]
+    traces: Sequence[Mapping[str, Any]], machine: str | None, kernel: str, settings: Mapping[str, int | str]
 ) -> tuple[dict[str, float], SystemResult]:
-    """Cycles of a fault of each benchmark, as the host measures them: the accesses minus the same accesses again."""
+    """Cycles of a fault or page of each benchmark, as the host measures them: what is done, minus the same again."""
     costs = {}
     for trace in traces:
         results = [
@@ -325,7 +339,7 @@ def _simulate(
             for part in ("before", "once", "twice")
         ]
         before, once, twice = (sum(result.stats[f"cycles.{name}"] for name in _CLASSES) for result in results)
-        costs[trace["name"]] = ((once - before) - (twice - once)) / trace["faults"]
+        costs[trace["name"]] = ((once - before) - (twice - once)) / trace["count"]
     return costs, results[0]
 
 
@@ -365,6 +379,26 @@ def _set_walk(preset: dict[str, Any], host: Host, latency: int, machine: str) ->
     for stage, cycles in divided.items():
         fault[stage]["cycles"] = cycles
     origin["fault.walk.cycles"] = _walk_origin(host, "walk", WALK_REFERENCES, latency, machine)
+
+
+def _add_mapping_calls(preset: dict[str, Any], host: Host, references: Mapping[str, float], machine: str) -> None:
+    """Gives mapping calls their measured costs, if all were measured."""
+    missing = [benchmark for benchmark, _, _ in _CALL_COSTS.values() if benchmark not in host.costs]
+    origin = preset.pop("origin")
+    if not missing:
+        costs: dict[str, Any] = {}
+        origin["mapping_calls"] = "estimated: instructions"
+        for key, (benchmark, instructions, how) in _CALL_COSTS.items():
+            simulated = references.get(benchmark, 0)
+            cycles = max(round(host.costs[benchmark].median_cycles - simulated), 0)
+            costs[key] = {"instructions": instructions, "cycles": cycles}
+            origin[f"mapping_calls.{key}.cycles"] = (
+                f"measured: {how}: {host.costs[benchmark]} on {host}; less {simulated:,.0f} cycles for its references "
+                f"on {machine}, and no less than 0"
+            )
+        costs["downgrade"] = "on" if _version(host.kernel) >= _DOWNGRADE else "off"
+        preset["mapping_calls"] = costs
+    preset["origin"] = origin
 
 
 def _add_translation_cache(preset: dict[str, Any], host: Host, latency: int, machine: str, form: str) -> None:

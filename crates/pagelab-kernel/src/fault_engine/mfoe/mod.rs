@@ -44,7 +44,7 @@
 //! frees them at once ([`call`]). One thread arms all mappings in turn, while the paper spawns one for each. Calls that
 //! account for used entries make no references for it. A fault in a host's table does not suspend a guest's walk: the
 //! walk restarts. A task that maps a page of 4 KiB where one of 2 MiB is possible waits for others that map a page
-//! there, as handlers do. Hosts do not take memory back from guests, so this needs no protection (4.9).
+//! there, as handlers do. A host that is short of memory may take back the frames that are ready in its guest (4.9).
 
 pub mod ahead;
 pub mod arming;
