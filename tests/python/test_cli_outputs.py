@@ -34,6 +34,7 @@ _NOT_FILES = {
     "major-faults": "a program",
     "measure": "a program",
     "mrc": "a folder or a workload",
+    "observe": "processes or a program",
     "record": "a program",
     "trace sample": "a folder or a workload",
 }

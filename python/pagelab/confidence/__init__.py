@@ -1,1 +1,1 @@
-"""Confidence intervals: of means and of medians."""
+"""Confidence intervals: of means, of medians, and of shares."""

@@ -1,0 +1,171 @@
+"""`pagelab observe`: what the memory of a running program does, at native speed."""
+
+import json as json_format
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pagelab import _engine
+from pagelab.capture.program_exit import SIGNALLED
+from pagelab.cli.run import Json
+from pagelab.cli.terminal import warn
+from pagelab.output import ensure_ending, ensure_writable, write_atomically
+
+# They take numpy, which takes longer to import than the command line to answer.
+if TYPE_CHECKING:
+    from pagelab.observe.conclusions import Conclusions
+    from pagelab.observe.observation import Settings
+    from pagelab.observe.targets import Target
+
+_SECONDS = 30.0
+
+
+def command(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PID… | -- CMD…", help="Processes, with their children, or a program to run with its arguments."
+        ),
+    ] = None,
+    cgroup: Annotated[
+        str | None,
+        typer.Option(
+            "--cgroup",
+            metavar="NAME",
+            help="Observe the processes of a control group: its path, or its last part, such as nginx.service.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            "-t",
+            min=0.1,
+            max=864_000,
+            help=f"How long to observe; default: {_SECONDS:.0f}, or until the end of a program that is run.",
+        ),
+    ] = None,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval", "-i", metavar="SECONDS", min=0.05, max=3600, help="Time between two looks at the memory."
+        ),
+    ] = 1.0,
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget",
+            metavar="PERCENT",
+            help="Bound on the CPU time that observing takes, of that of the program; it samples less to keep it.",
+        ),
+    ] = "2%",
+    referenced: Annotated[
+        bool,
+        typer.Option(
+            "--referenced/--no-referenced",
+            help="Clear accessed bits to see which memory is used. This flushes TLBs and changes what reclaim takes.",
+        ),
+    ] = True,
+    json: Json = None,
+) -> None:
+    """Observe a running program at native speed: memory, faults and their cost, and what is worth a recording.
+
+    No process is stopped, and nothing is left behind. Ctrl-C prints what is known until then. The exit status is that
+    of the program that was run.
+    """
+    destination = Path(json) if json not in (None, "-") else None
+    if destination:
+        ensure_ending(destination, "JSON")
+        ensure_writable(destination)
+    share = _share(budget)
+    words = target or []
+    if bool(words) == (cgroup is not None):
+        raise _engine.UsageError("name what to observe: PIDs, or --cgroup NAME, or a program after --")
+
+    from pagelab.observe.observation import Settings
+
+    if cgroup is not None or all(word.isdecimal() for word in words):
+        limit = _SECONDS if seconds is None else seconds
+        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), json, destination)
+    else:
+        _observe_program(words, Settings(seconds, interval, share, referenced), json, destination)
+
+
+def _share(text: str) -> float:
+    number = text.removesuffix("%")
+    try:
+        share = float(number) / 100
+    except ValueError:
+        share = 0.0
+    if not 0.0005 <= share <= 1.0:
+        raise _engine.UsageError(f"--budget takes a percentage from 0.05% to 100%, such as 2%, not {text!r}")
+    return share
+
+
+def _observe_running(
+    words: Sequence[str], cgroup: str | None, settings: "Settings", json: str | None, destination: Path | None
+) -> None:
+    from pagelab.observe.conclusions import conclude
+    from pagelab.observe.groups import group_named
+    from pagelab.observe.observation import observe
+    from pagelab.observe.recipe import command_of
+    from pagelab.observe.targets import Members, Processes
+
+    numbers = list(dict.fromkeys(map(int, words)))
+    chosen: Target = Members(group_named(cgroup)) if cgroup is not None else Processes(numbers)
+    program = command_of(numbers[0]) if len(numbers) == 1 else None
+    until = f"{chosen.title} for {settings.seconds:g} s; Ctrl-C ends it and prints what is known"
+    observation = observe(chosen, settings, lambda: print(f"observing {until}", file=sys.stderr, flush=True))
+    _write(conclude(observation, program), json, destination)
+
+
+def _observe_program(words: Sequence[str], settings: "Settings", json: str | None, destination: Path | None) -> None:
+    from pagelab.observe.conclusions import conclude
+    from pagelab.observe.observation import observe
+    from pagelab.observe.targets import Program
+
+    program = Program(words)
+    try:
+        observation = observe(program, settings)
+        with _interrupts_for_the_program():
+            # Standard output is the program's.
+            _write(conclude(observation, words), json, destination, stderr=True)
+            if not observation.ended:
+                warn(f"the program goes on; this command ends with it (process {program.pid})")
+            status = program.finish()
+    except BaseException:
+        program.kill()
+        raise
+    if status:
+        warn(f"the program ended with status {status if status > 0 else SIGNALLED - status}")
+        sys.exit(status if status > 0 else SIGNALLED - status)
+
+
+def _write(conclusions: "Conclusions", json: str | None, destination: Path | None, *, stderr: bool = False) -> None:
+    from pagelab.observe.document import document
+    from pagelab.observe.page import page
+
+    text = json_format.dumps(document(conclusions), indent=2) + "\n" if json else ""
+    if destination:
+        write_atomically(destination, text)
+    if json == "-":
+        print(text, end="", flush=True)
+    else:
+        print(page(conclusions), file=sys.stderr if stderr else sys.stdout, flush=True)
+
+
+@contextmanager
+def _interrupts_for_the_program() -> Iterator[None]:
+    """Ctrl-C is for the program alone now: the observation is over."""
+    previous = signal.getsignal(signal.SIGINT)
+    if previous != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

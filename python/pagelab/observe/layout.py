@@ -1,0 +1,136 @@
+"""How the pages of mappings lie: in which 2 MiB of addresses, and whether adjacent pages have adjacent frames.
+
+Source: Documentation/admin-guide/mm/pagemap.rst of Linux. Contiguity is counted as by `pagelab contiguity`.
+Deviations: the process goes on while it is read. Frame numbers are hidden without CAP_SYS_ADMIN; then there is no
+    contiguity. A page that is mapped to the kernel's page of zeros counts as present.
+"""
+
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagelab._engine import UsageError
+from pagelab.host.contiguity import (
+    GROUP_PAGES,
+    LARGE_PAGES,
+    Contiguity,
+    ProcessEndedError,
+    count_groups,
+    find_zero_frame,
+)
+from pagelab.observe.mappings import HUGE_BYTES, Mapping
+from pagelab.observe.processes import PROC
+
+PAGE_BYTES = mmap.PAGESIZE
+MOST_ENTRIES = 1 << 27
+"""Entries that a pass reads at most: those of 512 GiB of addresses, 1 GiB of text of the kernel"""
+_CHUNK = 1 << 18
+_PRESENT = np.uint64(1 << 63)
+_FRAME = np.uint64((1 << 55) - 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The pages of a mapping."""
+
+    extents: int = 0
+    """Aligned pieces of 2 MiB of addresses that lie in the mapping and have at least one page"""
+    pages: int = 0
+    """Pages in memory that lie in these pieces"""
+    dense_extents: int = 0
+    """Those of the pieces of which at least half is in memory"""
+    contiguity: Contiguity | None = None
+    """None if frames are hidden"""
+
+    @property
+    def growth(self) -> int:
+        """Bytes that the memory would grow by if each of these pieces became a huge page."""
+        return (self.extents * LARGE_PAGES - self.pages) * PAGE_BYTES
+
+    def __add__(self, other: "Layout") -> "Layout":
+        known = self.contiguity is not None and other.contiguity is not None
+        return Layout(
+            self.extents + other.extents,
+            self.pages + other.pages,
+            self.dense_extents + other.dense_extents,
+            self.contiguity + other.contiguity if known and self.contiguity and other.contiguity else None,
+        )
+
+
+class Pagemaps:
+    """Reads the entries of mappings."""
+
+    def __init__(self) -> None:
+        try:
+            self._zero_frame: int | None = find_zero_frame()
+        except UsageError:
+            self._zero_frame = None
+
+    @property
+    def frames_known(self) -> bool:
+        return self._zero_frame is not None
+
+    def layouts(self, pid: int, mappings: list[Mapping]) -> dict[int, Layout]:
+        """The layouts of mappings by their begins, as far as their entries are not too many.
+
+        Raises:
+            ProcessEndedError: the process has ended.
+        """
+        layouts: dict[int, Layout] = {}
+        left = MOST_ENTRIES
+        try:
+            descriptor = os.open(PROC / str(pid) / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise ProcessEndedError(f"process {pid} has ended, or shows its pages no longer") from None
+        try:
+            for mapping in sorted(mappings, key=lambda mapping: -mapping.resident):
+                left -= mapping.size // PAGE_BYTES
+                if left < 0:
+                    break
+                layouts[mapping.begin] = self._layout(descriptor, mapping)
+        finally:
+            os.close(descriptor)
+        return layouts
+
+    def _layout(self, descriptor: int, mapping: Mapping) -> Layout:
+        total = Layout(contiguity=Contiguity() if self.frames_known else None)
+        for first, entries in _entries(descriptor, mapping):
+            present = (entries & _PRESENT) != 0
+            if present.any():
+                total += self._count(first, entries & _FRAME, present, mapping)
+        return total
+
+    def _count(self, first: int, frames: NDArray[np.uint64], present: NDArray[np.bool_], mapping: Mapping) -> Layout:
+        whole = slice(-first % LARGE_PAGES, len(present) - (first + len(present)) % LARGE_PAGES)
+        begin = max(first + whole.start, -(-mapping.begin // HUGE_BYTES) * LARGE_PAGES) - first
+        end = min(first + whole.stop, mapping.end // HUGE_BYTES * LARGE_PAGES) - first
+        pieces = present[begin:end].reshape(-1, LARGE_PAGES).sum(axis=1) if end > begin else np.zeros(0, dtype=int)
+        contiguity = None
+        if self._zero_frame is not None:
+            contiguity = count_groups(frames, present & (frames != self._zero_frame))
+        return Layout(
+            extents=int(np.count_nonzero(pieces)),
+            pages=int(pieces.sum()),
+            dense_extents=int(np.count_nonzero(pieces >= LARGE_PAGES // 2)),
+            contiguity=contiguity,
+        )
+
+
+def _entries(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """A mapping's entries in pieces that begin and end at groups, each with the number of its first page."""
+    begin, end = mapping.begin // PAGE_BYTES, mapping.end // PAGE_BYTES
+    first = begin // GROUP_PAGES * GROUP_PAGES
+    while first < end:
+        # Up to a multiple, so that no piece of 2 MiB is divided.
+        last = min(-(-end // GROUP_PAGES) * GROUP_PAGES, (first // _CHUNK + 1) * _CHUNK)
+        data = os.pread(descriptor, (last - first) * 8, first * 8).ljust((last - first) * 8, b"\0")
+        entries = np.frombuffer(data, dtype="<u8").astype(np.uint64)
+        # A group may have pages of the neighbours.
+        entries[: max(begin - first, 0)] = 0
+        entries[max(end - first, 0) :] = 0
+        yield first, entries
+        first = last

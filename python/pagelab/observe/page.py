@@ -1,0 +1,204 @@
+"""An observation on a page of the terminal, 100 columns wide."""
+
+import io
+import platform
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.kernel_code import OTHER
+from pagelab.observe.pressure import EVENTS
+from pagelab.observe.time_shares import Share
+from pagelab.observe.verdict import Judgement
+from pagelab.observe.words import cost_lines, fault_line, missing_lines, walk_line
+from pagelab.quantities import size_text
+
+WIDTH = 100
+_MOST_REGIONS = 12
+_MOST_LOOKS = 12
+_MOST_CODE = 8
+_LEAST_PART = 0.005
+
+
+def page(conclusions: Conclusions) -> str:
+    """The whole page, the verdict first."""
+    parts = [
+        _head(conclusions),
+        _verdict(conclusions),
+        _time(conclusions),
+        _memory(conclusions),
+        _over_time(conclusions),
+        _code(conclusions),
+        _machine(conclusions),
+        _wrapped(missing_lines(conclusions), bullet="* "),
+    ]
+    titles = ("", "Verdict", "Where the CPU time goes", "Memory", "Over time", "Code that faults", "", "Not known here")
+    return "\n\n".join(
+        f"{title}\n\n{part}" if title else part for title, part in zip(titles, parts, strict=True) if part
+    )
+
+
+def _wrapped(lines: Sequence[str], bullet: str = "") -> str:
+    indent = " " * len(bullet)
+    return "\n".join(textwrap.fill(bullet + line, WIDTH, subsequent_indent=indent) for line in lines)
+
+
+def _head(conclusions: Conclusions) -> str:
+    seen = conclusions.observation
+    ended = " (it has ended)" if seen.ended else " (interrupted)" if seen.interrupted else ""
+    processes = f", {len(seen.pids)} processes" if len(seen.pids) > 1 else ""
+    title = (
+        f"{seen.title}: {seen.seconds:.1f} s observed{ended}, {seen.totals.cpu_seconds:.2f} s of CPU time{processes}, "
+        f"{platform.system()} {platform.release()}"
+    )
+    return _wrapped([title, *cost_lines(conclusions)])
+
+
+def _verdict(conclusions: Conclusions) -> str:
+    kind = conclusions.kind.value
+    lines = _wrapped([f"{kind[0].upper()}{kind[1:]}: {conclusions.reason}."])
+    facts = _wrapped([fault_line(conclusions), walk_line(conclusions)], bullet="* ")
+    recipes = "\n".join(f"    {line}" for line in conclusions.recipes)
+    intro = "To record just that, of a copy that is started for it:\n" if recipes else ""
+    return "\n".join(part for part in (lines, facts, intro + recipes) if part)
+
+
+def _time(conclusions: Conclusions) -> str:
+    times = conclusions.times
+    # Without samples of the kernel, all others would be the program's own.
+    if times.missing or not times.activities:
+        return ""
+    table = _table("", "of the CPU time", "95 % interval")
+    for name, share in times.activities.items():
+        label = "other work of the kernel" if name == OTHER else name
+        table.add_row(label, *_shares(share))
+    for name, share in times.parts.items():
+        if share.share >= _LEAST_PART:
+            table.add_row(f"  {name}", *_shares(share))
+    return _render(table)
+
+
+def _shares(share: Share) -> tuple[str, str]:
+    return f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"
+
+
+def _memory(conclusions: Conclusions) -> str:
+    judged = conclusions.judgements[:_MOST_REGIONS]
+    if not judged:
+        return ""
+    table = _table("", "at", "size", "resident", "huge", "used", "faults", "verdict", left=(0, 1, 7))
+    for one in judged:
+        table.add_row(*_row(one))
+    others = len(conclusions.judgements) - len(judged)
+    more = [f"… and {others} more (--json has them)"] if others else []
+    return "\n".join([_render(table), *more, *_details(judged)])
+
+
+def _row(judged: Judgement) -> tuple[str, ...]:
+    region, amounts = judged.region, judged.region.largest
+    used = "–" if region.most_used is None else size_text(region.most_used)
+    place = f"{region.begin:#x}" if not region.small else f"{region.mappings} mappings"
+    return (
+        _shortened(region.label),
+        place,
+        size_text(amounts.size),
+        size_text(amounts.resident),
+        size_text(amounts.huge),
+        used,
+        f"{region.faults:,.0f}",
+        judged.kind.value,
+    )
+
+
+def _shortened(label: str, columns: int = 18) -> str:
+    label = label.rpartition("/")[2] if label.startswith("/") else label
+    return label if len(label) <= columns else f"{label[: columns - 1]}…"
+
+
+def _details(judged: Sequence[Judgement]) -> Iterator[str]:
+    for one in judged:
+        parts = list(_facts(one))
+        if parts:
+            place = f"{_shortened(one.region.label)} at {one.region.begin:#x}"
+            yield _wrapped([f"{place}: {'; '.join(parts)}"], bullet="* ")
+
+
+def _facts(judged: Judgement) -> Iterator[str]:
+    region, layout = judged.region, judged.region.layout
+    if judged.traits:
+        yield ", ".join(judged.traits)
+    if judged.saving and judged.saving.high >= _LEAST_PART:
+        yield f"fewer faults by larger pages save 0 to {judged.saving.high:.1%} of the CPU time"
+    if "sparse" in judged.traits:
+        yield f"huge pages would add up to {size_text(judged.growth)}"
+    if "cold huge pages" in judged.traits:
+        yield f"at least {size_text(judged.cold_huge)} of its huge pages were not used in the median interval"
+    if layout and layout.contiguity and layout.contiguity.groups and judged.traits:
+        yield f"{layout.contiguity.pte_lines_per_group:.2f} lines of PTEs per group of 8 pages"
+    if region.last.swapped:
+        yield f"{size_text(region.last.swapped)} in swap"
+    if region.last.shared >= max(region.last.resident // 2, 1):
+        yield f"{size_text(region.last.shared)} shared with other processes"
+
+
+def _over_time(conclusions: Conclusions) -> str:
+    totals = conclusions.observation.looks.totals()
+    if not totals:
+        return ""
+    step = -(-len(totals) // _MOST_LOOKS)
+    shown = [*totals[:-1:step], totals[-1]]
+    table = _table("second", "resident", "huge", "swapped", "shared", "used", "in the last", left=())
+    for look, amounts in shown:
+        used = "–" if amounts.used is None else size_text(amounts.used)
+        interval = "–" if look.interval_seconds is None else f"{look.interval_seconds:.2f} s"
+        sizes = (amounts.resident, amounts.huge, amounts.swapped, amounts.shared)
+        table.add_row(f"{look.seconds:.2f}", *map(size_text, sizes), used, interval)
+    return _render(table)
+
+
+def _code(conclusions: Conclusions) -> str:
+    if not conclusions.code:
+        return ""
+    total = max(conclusions.observation.totals.faults, 1)
+    table = _table("function", "called from", "line", "faults", "of all", left=(0, 1, 2))
+    for one in conclusions.code[:_MOST_CODE]:
+        caller = one.caller.text if one.caller else ""
+        line = one.function.line.rpartition("/")[2]
+        row = (_shortened(one.function.text, 40), _shortened(caller, 24), _shortened(line))
+        table.add_row(*row, f"{one.faults:,.0f}", f"{one.faults / total:.1%}")
+    return _render(table)
+
+
+def _machine(conclusions: Conclusions) -> str:
+    seen = conclusions.observation
+    events = [f"{value:,} {EVENTS[name]}" for name, value in seen.pressure.events.items() if value > 0]
+    lines = [f"The whole machine, meanwhile: {', '.join(events)}."] if events else []
+    if seen.pressure.stalled_us is not None:
+        of_group = "its group" if seen.group_pressure else "the machine"
+        times = {kind: value / 1e6 / max(seen.seconds, 1e-9) for kind, value in seen.pressure.stalled_us.items()}
+        lines.append(
+            f"Memory pressure (PSI) of {of_group}: some task waited for it during {times.get('some', 0):.1%} of the "
+            f"time, all of them during {times.get('full', 0):.1%}."
+        )
+    return _wrapped(lines)
+
+
+def _table(*titles: str, left: Sequence[int] = (0,)) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, title in enumerate(titles):
+        table.add_column(title, justify="left" if number in left else "right", no_wrap=True)
+    return table
+
+
+def _render(table: Table) -> str:
+    # Square brackets in names are not markup.
+    for column in table.columns:
+        column._cells = [Text(cell) if isinstance(cell, str) else cell for cell in column._cells]
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -1,0 +1,84 @@
+"""Where the CPU time of the observed program goes: its own code, faults and other work of the kernel, from samples."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pagelab.confidence.wilson import share_interval
+from pagelab.observe.kernel_code import FAULT, OTHER, KernelSymbols
+from pagelab.observe.observation import Observation
+
+PROGRAM = "the program's own code"
+AVOIDABLE = "in faults, without clearing and copying"
+_CHANGED_LITTLE = ("clearing pages", "copying pages")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of the CPU time with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TimeShares:
+    """The shares, or why there are none."""
+
+    samples: int
+    activities: Mapping[str, Share]
+    """Of the program's own code and of each activity of the kernel"""
+    parts: Mapping[str, Share]
+    """Of what the kernel did in them: compaction, clearing and so on"""
+    missing: str | None
+
+    @property
+    def faults(self) -> Share | None:
+        """None if it cannot be measured here."""
+        return None if self.missing else self.activities.get(FAULT, Share(0.0, *share_interval(0, self.samples)))
+
+    @property
+    def avoidable(self) -> Share | None:
+        """Faults without clearing and copying pages, which larger pages do not save."""
+        return None if self.missing else self.parts[AVOIDABLE]
+
+
+def time_shares(observation: Observation) -> TimeShares:
+    """The shares, from the samples of an observation."""
+    samples = observation.clock.total()
+    symbols = KernelSymbols() if observation.kernel_seen and samples else None
+    missing = _missing(observation, samples, symbols)
+    activities: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
+    known: dict[tuple[int, ...], tuple[str, str]] = {}
+    for (_, kernel, _), count in observation.clock.items():
+        if not kernel:
+            activities[PROGRAM] += count
+        elif symbols:
+            if kernel not in known:
+                known[kernel] = symbols.classify(kernel)
+            activity, part = known[kernel]
+            activities[activity] += count
+            parts[part] += count if part != OTHER else 0
+            parts[AVOIDABLE] += activity == FAULT and part not in _CHANGED_LITTLE and count
+    shares = {name: _share(count, samples) for name, count in activities.most_common()}
+    within = {AVOIDABLE: _share(parts.pop(AVOIDABLE, 0), samples)}
+    within.update((name, _share(count, samples)) for name, count in parts.most_common() if name != OTHER)
+    return TimeShares(samples, shares, within, missing)
+
+
+def _missing(observation: Observation, samples: int, symbols: KernelSymbols | None) -> str | None:
+    if observation.events_refused:
+        return observation.events_refused
+    if not observation.kernel_seen:
+        return "samples of kernel code need kernel.perf_event_paranoid of at most 1, CAP_PERFMON or root"
+    if not samples:
+        return "the program used so little CPU time that no sample was taken"
+    if symbols is not None and not symbols.known:
+        return "/proc/kallsyms hides the kernel's functions: grant CAP_SYSLOG, or run as root"
+    return None
+
+
+def _share(count: int, samples: int) -> Share:
+    return Share(count / samples if samples else 0.0, *share_interval(count, samples))

@@ -1,0 +1,95 @@
+"""Sentences of the page: what observing cost, what faults and walks cost, and what could not be known."""
+
+from collections.abc import Iterator
+
+from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.observation import Observation
+from pagelab.quantities import size_text
+
+
+def cost_lines(conclusions: Conclusions) -> list[str]:
+    """What observing cost, and whether the bound was kept."""
+    seen, share = conclusions.observation, conclusions.cost_share
+    budget, bound = seen.budget, seen.settings.budget
+    text = f"Observing took {budget.own:.3f} s of CPU time, and about {budget.in_program:.3f} s in the program"
+    if share is None:
+        return [f"{text}. The program used no CPU time meanwhile."]
+    text = f"{text}: {share:.1%} of the program's CPU time; the bound is {bound:.1%}"
+    if share > bound:
+        first = budget.first_look / max(seen.totals.cpu_seconds, 1e-9)
+        text = f"{text}, and the first look, which is always made, took {first:.1%}"
+    return [f"{text}."]
+
+
+def fault_line(conclusions: Conclusions) -> str:
+    """What faults cost."""
+    seen, share, seconds = conclusions.observation, conclusions.times.faults, conclusions.fault_seconds
+    faults = f"{seen.totals.faults:,} page faults ({seen.totals.major:,} waited for a device)"
+    if share is None or seconds is None:
+        return f"{faults}; what they cost is not measured: {conclusions.times.missing}."
+    each = f", {seconds.share / seen.totals.faults * 1e6:.2f} µs per fault" if seen.totals.faults else ""
+    return (
+        f"{faults} take {share.share:.1%} of the CPU time ({share.low:.1%} to {share.high:.1%}, from "
+        f"{conclusions.times.samples:,} samples): {seconds.share:.3f} s{each}."
+    )
+
+
+def walk_line(conclusions: Conclusions) -> str:
+    """What page walks cost, or what is known instead."""
+    hardware, reach = conclusions.observation.hardware, conclusions.reach
+    if hardware.walk_share is not None:
+        misses = f", {hardware.misses:,.0f} misses of the last-level TLB" if hardware.misses is not None else ""
+        return f"Page walks take {hardware.walk_share:.1%} of the cycles, as the processor counts them{misses}."
+    totals = conclusions.observation.looks.totals()
+    used = max((amounts.used for _, amounts in totals if amounts.used is not None), default=None)
+    start = f"Page walks are not measured: {hardware.missing}."
+    if hardware.misses is not None:
+        start = f"{start} The last-level TLB missed {hardware.misses:,.0f} times."
+    if used is None:
+        return f"{start} Nor is it known which memory was used."
+    cover = f"its last-level TLB covers {size_text(reach.size)} with small pages ({reach.origin})"
+    return f"{start} The program used up to {size_text(used)} in an interval; {cover}."
+
+
+def missing_lines(conclusions: Conclusions) -> list[str]:
+    """What the kernel, the rights or the bound kept from being known."""
+    seen = conclusions.observation
+    return [*_events(seen), *_memory(seen), *seen.looks.notes]
+
+
+def _events(seen: Observation) -> Iterator[str]:
+    if seen.events_refused:
+        yield (
+            f"Where faults are, and their time: {seen.events_refused}. Faults and CPU time are those of /proc/PID/stat."
+        )
+    elif not seen.kernel_seen:
+        yield "Faults of kernel code, and time in the kernel: kernel.perf_event_paranoid is above 1 for this user."
+    if seen.threads_left_out:
+        yield f"{seen.threads_left_out:,} threads: this process may not have so many events open (ulimit -n)."
+    if seen.lost:
+        yield f"{seen.lost:,} samples, for which the rings had no room."
+    if seen.elsewhere >= 0.01 * max(seen.totals.faults, 1):
+        share = seen.elsewhere / max(seen.totals.faults, 1)
+        yield (
+            f"The memory of {share:.0%} of the faults: no look has shown it. It was mapped and unmapped between two "
+            "looks, or its process ended before one."
+        )
+
+
+def _memory(seen: Observation) -> Iterator[str]:
+    looks = seen.looks
+    if not looks.looks:
+        yield "Its memory: everything ended before it could be looked at."
+    if looks.bits is None:
+        yield "Which memory was used: --no-referenced."
+    for refusal in looks.refused:
+        yield f"Which memory was used: {refusal}."
+    if looks.bits is not None and not looks.bits.flushes:
+        yield (
+            "Used pages whose translations stay in a TLB: this kernel has soft-dirty bits, so pagelab does not flush "
+            "TLBs. Used memory may be larger, by up to what the TLBs cover."
+        )
+    if not looks.pagemaps.frames_known:
+        yield "Whether adjacent pages have adjacent frames: frame numbers need CAP_SYS_ADMIN."
+    if len(looks.looks) < 2 and looks.bits is not None:
+        yield "Which memory was used: the bound on cost or the program's end left time for one look only."

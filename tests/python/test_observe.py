@@ -1,0 +1,347 @@
+"""`pagelab observe` on programs whose memory is known, and on what cannot be observed.
+
+Tolerances: bytes that the kernel tells, 5 %; used memory, 10 %, as an interval ends a little after its look; sampled
+faults, 15 %; the share of faults in the CPU time, the interval that the page prints and two points.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from conftest import COMMAND, Pagelab, assert_fails
+
+from pagelab import UsageError
+from pagelab.host.contiguity import ProcessEndedError
+from pagelab.observe import events, processes
+from pagelab.observe.events import EventsRefusedError
+from pagelab.observe.observation import Settings, observe
+from pagelab.observe.targets import Processes
+
+SOURCE = Path(__file__).with_name("observed.c")
+MIB = 1 << 20
+Document: TypeAlias = dict[str, Any]
+Observe: TypeAlias = Callable[..., tuple[Document, subprocess.CompletedProcess[str]]]
+
+
+def _events_allowed() -> bool:
+    try:
+        return events.access().kernel
+    except EventsRefusedError:
+        return False
+
+
+needs_events = pytest.mark.skipif(not _events_allowed(), reason="the kernel refuses performance events")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("observed") / "observed"
+    options = ["-O1", "-g", "-Wall", "-Werror", "-fno-omit-frame-pointer"]
+    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
+    return path
+
+
+@pytest.fixture
+def observed(pagelab: Pagelab, program: Path, tmp_path: Path) -> Observe:
+    """Observes a mode of the program for so many seconds. The bound is wide, as the programs are short."""
+
+    def run(mode: str, seconds: float, *options: str) -> tuple[Document, subprocess.CompletedProcess[str]]:
+        arguments = ("observe", "-i", "0.3", "--budget", "40%", *options, "--json", "seen.json", "--")
+        process = pagelab(*arguments, program, mode, str(seconds))
+        assert process.returncode == 0, process.stderr
+        return json.loads((tmp_path / "seen.json").read_text()), process
+
+    return run
+
+
+@pytest.fixture
+def running(program: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a mode of the program beside the test."""
+    started = []
+
+    def start(mode: str, seconds: float) -> subprocess.Popen[str]:
+        process = subprocess.Popen([program, mode, str(seconds)], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def begun(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """An observation of a process that has begun."""
+    time.sleep(0.3)
+    command = [*COMMAND, "observe", "-t", "60", str(process.pid)]
+    observing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert observing.stderr
+    assert observing.stderr.readline().startswith(f"observing process {process.pid} (observed) for 60 s")
+    return observing
+
+
+def region(document: Document) -> Document:
+    """The memory with the most bytes."""
+    return document["memory"][0]  # type: ignore[no-any-return]
+
+
+def used(document: Document) -> list[int]:
+    """The used memory of the largest region in each interval."""
+    return [look["used"] for look in region(document)["looks"].values() if look["used"] is not None]
+
+
+def middle(values: list[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+def test_dense_and_hot_memory_is_a_candidate(observed: Observe) -> None:
+    document, process = observed("hot", 2)
+    largest = region(document)
+    assert largest["end"] - largest["begin"] == 64 * MIB
+    assert max(look["resident"] for look in largest["looks"].values()) == 64 * MIB
+    assert middle(used(document)) == pytest.approx(64 * MIB, rel=0.1)
+    assert largest["traits"] == ["dense and hot"]
+    assert largest["layout"]["extents"] == largest["layout"]["dense_extents"] == 32
+    assert largest["growth_at_most"] == 0
+    assert document["verdict"]["kind"] == largest["verdict"] == "worth a recording"
+    assert "walks may cost time" in document["verdict"]["reason"]
+    assert f"pagelab advise --windows every=1G,length=10M -- {process.args[-3]}" in process.stderr
+
+
+def test_sparse_memory_would_grow(observed: Observe) -> None:
+    document, process = observed("sparse", 1.2)
+    largest = region(document)
+    assert largest["traits"] == ["sparse"]
+    assert largest["layout"] | {"contiguity": None} == {
+        "extents": 512,
+        "pages": 4096,
+        "dense_extents": 0,
+        "contiguity": None,
+    }
+    assert largest["growth_at_most"] == 1008 * MIB
+    assert "huge pages would add up to 1008 MiB" in process.stderr
+
+
+def test_a_stream_uses_what_it_has_passed_in_an_interval(observed: Observe) -> None:
+    document, _ = observed("streaming", 2.5)
+    assert "dense and hot" not in region(document)["traits"]
+    # Without the first interval, in which all of it is written.
+    pairs = [
+        (look["used"], look["interval_seconds"] * 32 * MIB)
+        for look in document["looks"]
+        if look["used"] is not None and look["seconds"] > 1
+    ]
+    assert len(pairs) >= 2
+    for seen, expected in pairs:
+        # The stream's, and the code that runs. A late look still ends the interval that it began in.
+        assert seen == pytest.approx(expected, rel=0.2, abs=2 * MIB)
+
+
+def test_a_working_set_that_doubles_is_seen(observed: Observe) -> None:
+    document, _ = observed("doubling", 2.4)
+    looks = document["looks"]
+    early = [look["used"] for look in looks if look["used"] is not None and 0.4 < look["seconds"] < 1.1]
+    late = [look["used"] for look in looks if look["used"] is not None and look["seconds"] > 1.7]
+    assert early
+    assert late
+    assert middle(early) == pytest.approx(16 * MIB, rel=0.1)
+    assert middle(late) == pytest.approx(32 * MIB, rel=0.1)
+
+
+def test_cold_huge_pages_are_seen(observed: Observe) -> None:
+    document, process = observed("cold_huge", 3)
+    largest = region(document)
+    if max(look["huge"] for look in largest["looks"].values()) < 64 * MIB:
+        pytest.skip("the kernel gave no huge pages")
+    assert middle(used(document)) == pytest.approx(8 * MIB, rel=0.1)
+    assert largest["cold_huge_at_least"] == pytest.approx(56 * MIB, rel=0.05)
+    assert largest["traits"] == ["cold huge pages"]
+    assert "of its huge pages were not used in the median interval" in " ".join(process.stderr.split())
+
+
+@needs_events
+def test_faults_at_a_known_rate_are_counted_and_placed(observed: Observe) -> None:
+    document, process = observed("rate", 2)
+    faults = int(process.stdout)
+    # The rest are those of its start.
+    assert faults <= document["faults"]["count"] <= faults + 500
+    placed = sum(one["faults"] for one in document["memory"] if one["anonymous"])
+    assert placed == pytest.approx(faults, rel=0.15)
+    code = document["faults"]["code"][0]
+    assert code["stack"][0]["function"] == "touch_fresh"
+    assert code["faults"] == pytest.approx(faults, rel=0.15)
+    assert "main" in [frame["function"] for frame in code["stack"]]
+
+
+@needs_events
+def test_the_time_of_faults_is_measured(observed: Observe) -> None:
+    document, process = observed("share", 2.5)
+    truth, faults = float(process.stdout), document["faults"]
+    activity = document["time"]["activities"]["page faults"]
+    assert activity["low"] - 0.02 <= truth <= activity["high"] + 0.02
+    assert faults["seconds"]["share"] == pytest.approx(activity["share"] * document["cpu_seconds"])
+    assert document["verdict"]["kind"] == "worth a recording"
+    assert any("--start-at touch_fresh" in line for line in document["verdict"]["commands"])
+    assert re.search(r"page faults \(\d+ waited for a device\) take [\d.]+% of the CPU time", process.stderr)
+
+
+@needs_events
+def test_children_that_come_and_go_are_counted(pagelab: Pagelab, program: Path, tmp_path: Path) -> None:
+    script = f"{program} rate 0.4; {program} rate 0.4; exec {program} rate 0.4"
+    process = pagelab("observe", "--json", "seen.json", "--", "sh", "-c", script)
+    assert process.returncode == 0, process.stderr
+    document = json.loads((tmp_path / "seen.json").read_text())
+    faults = sum(map(int, process.stdout.split()))
+    assert faults <= document["faults"]["count"] <= faults + 2000
+    assert document["ended"]
+
+
+def test_forty_thousand_mappings_have_a_bounded_cost(observed: Observe) -> None:
+    document, process = observed("many", 2.5)
+    assert document["looks"][0]["mappings"] > 40_000
+    assert len(document["memory"]) < 10
+    # About 15 µs per mapping, on a busy machine.
+    assert document["cost"]["first_look_seconds"] < 3
+    cost = document["cost"]
+    rest = cost["own_seconds"] + cost["in_program_seconds_estimated"] - cost["first_look_seconds"]
+    assert rest <= max(1.5 * cost["budget"] * document["cpu_seconds"], 0.3)
+    assert "the first look, which is always made" in process.stderr or cost["share"] <= cost["budget"]
+
+
+def test_a_small_budget_is_kept(pagelab: Pagelab, running: Callable[..., subprocess.Popen[str]]) -> None:
+    process = running("hot", 20)
+    time.sleep(0.3)
+    done = pagelab("observe", "-t", "4", "--budget", "1%", "-i", "0.1", "--json", "-", str(process.pid))
+    document = json.loads(done.stdout)
+    cost = document["cost"]
+    spent = cost["own_seconds"] + cost["in_program_seconds_estimated"] - cost["first_look_seconds"]
+    # What was expected of a look and what it took may differ.
+    assert spent <= 0.01 * document["cpu_seconds"] + 0.03
+    assert document["seconds"] == pytest.approx(4, abs=0.5)
+    assert not document["ended"]
+
+
+def test_used_memory_can_be_left_alone(observed: Observe) -> None:
+    document, process = observed("hot", 0.8, "--no-referenced")
+    assert used(document) == []
+    assert "Which memory was used: --no-referenced" in process.stderr
+
+
+def test_an_interrupt_prints_what_is_known(running: Callable[..., subprocess.Popen[str]]) -> None:
+    process = running("hot", 20)
+    with begun(process) as observing:
+        time.sleep(1)
+        observing.send_signal(signal.SIGINT)
+        text, errors = observing.communicate(timeout=30)
+    assert observing.returncode == 0, errors
+    assert "(interrupted)" in text
+    assert "64 MiB" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert process.poll() is None
+
+
+def test_a_process_that_ends_is_observed_until_then(running: Callable[..., subprocess.Popen[str]]) -> None:
+    process = running("hot", 20)
+    with begun(process) as observing:
+        time.sleep(0.5)
+        process.kill()
+        text, errors = observing.communicate(timeout=30)
+    assert observing.returncode == 0, errors
+    assert "(it has ended)" in text
+
+
+def test_a_program_that_is_shorter_than_a_look(pagelab: Pagelab) -> None:
+    done = pagelab("observe", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    assert "everything ended before it could be looked at" in done.stderr
+    assert "the program ended with status 3" in done.stderr
+
+
+def test_what_is_not_there_cannot_be_observed(pagelab: Pagelab) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert_fails(pagelab("observe", str(ended.pid)), 2, f"there is no process {ended.pid}")
+    assert_fails(pagelab("observe"), 2, "name what to observe")
+    assert_fails(pagelab("observe", "--cgroup", "no-such-group.service"), 2, "no-such-group.service")
+    assert_fails(pagelab("observe", "--", "no-such-program"), 2, "no-such-program")
+    assert_fails(pagelab("observe", "--budget", "2", "--", "no-such-program"), 2, "no-such-program")
+    for budget in ("0", "much", "200%"):
+        assert_fails(pagelab("observe", "--budget", budget, "1"), 2, "--budget takes a percentage")
+
+
+def test_a_process_that_nobody_waited_for_has_ended() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    try:
+        # It stays in /proc until it is waited for.
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ProcessEndedError, match=f"process {child} has ended"):
+            processes.identify(child)
+    finally:
+        os.waitpid(child, 0)
+
+
+def test_a_kernel_thread_has_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "2").mkdir()
+    fields = ["S", "0", *["0"] * 4, str(0x0020_8040), *["0"] * 15]
+    (tmp_path / "2" / "stat").write_text(f"2 (kthreadd) {' '.join(fields)}\n")
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    with pytest.raises(UsageError, match=r"process 2 \(kthreadd\) is a kernel thread"):
+        processes.ensure_observable(2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_the_process_of_somebody_else_is_refused() -> None:
+    target = os.getpid()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            processes.ensure_observable(target)
+        except UsageError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as message:
+        text = message.read()
+    assert f"process {target} " in text
+    assert "belongs to user root" in text
+    assert "CAP_SYS_PTRACE" in text
+
+
+def test_without_events_the_rest_is_observed(
+    monkeypatch: pytest.MonkeyPatch, running: Callable[..., subprocess.Popen[str]]
+) -> None:
+    from pagelab.observe.conclusions import conclude
+    from pagelab.observe.page import page
+
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(events, "_open", refuse)
+    process = running("rate", 3)
+    observation = observe(Processes([process.pid]), Settings(1.5, 0.3, 0.5, True))
+    text = page(conclude(observation, None))
+    assert "the kernel refuses performance events (kernel.perf_event_paranoid is" in text
+    assert "Faults and CPU time are those of /proc/PID/stat" in " ".join(text.split())
+    assert 1.5 * 5000 * 0.8 <= observation.totals.faults <= 2.5 * 5000
+    assert observation.totals.cpu_seconds > 0.1
+
+
+def test_nothing_is_left_open() -> None:
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 # names are what is compared
+    target = Processes([os.getpid()])
+    observe(target, Settings(0.3, 0.1, 0.5, True))
+    target.close()
+    assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

@@ -1,0 +1,331 @@
+"""The parts of `pagelab observe` on texts of the kernel that are made by hand."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pagelab import UsageError
+from pagelab.confidence.wilson import share_interval
+from pagelab.host import contiguity
+from pagelab.observe import counters, layout, pressure
+from pagelab.observe.budget import Budget
+from pagelab.observe.code import CodeFaults, Frame
+from pagelab.observe.groups import group_named
+from pagelab.observe.kernel_code import KernelSymbols
+from pagelab.observe.layout import Layout, Pagemaps
+from pagelab.observe.mappings import Mapping, parse
+from pagelab.observe.observation import Settings, observe
+from pagelab.observe.processes import descendants
+from pagelab.observe.recipe import commands
+from pagelab.observe.regions import ProcessRegions
+from pagelab.observe.targets import Members
+from pagelab.observe.verdict import tlb_reach
+from pagelab.run_time.counters import Counters
+
+MIB = 1 << 20
+SMAPS = """\
+555000000000-555000200000 rw-p 00000000 00:00 0                          [heap]
+Size:               2048 kB
+KernelPageSize:        4 kB
+Rss:                1000 kB
+Pss:                 900 kB
+Pss_Dirty:           900 kB
+Shared_Clean:          4 kB
+Shared_Dirty:          8 kB
+Private_Clean:         0 kB
+Private_Dirty:       988 kB
+Referenced:          500 kB
+Anonymous:          1000 kB
+KSM:                   0 kB
+LazyFree:              0 kB
+AnonHugePages:       {huge} kB
+ShmemPmdMapped:        0 kB
+FilePmdMapped:         0 kB
+Shared_Hugetlb:        0 kB
+Private_Hugetlb:    2048 kB
+Swap:                 12 kB
+SwapPss:              12 kB
+Locked:                0 kB
+THPeligible:           0
+VmFlags: rd wr mr mw me ac sd
+7f0000000000-7f0000001000 r--s 00003000 fd:00 77                         /a folder/lib.so (deleted)
+Size:                  4 kB
+Rss:                   4 kB
+Shared_Clean:          4 kB
+Shared_Dirty:          0 kB
+Referenced:            4 kB
+AnonHugePages:         0 kB
+ShmemPmdMapped:        0 kB
+FilePmdMapped:         0 kB
+Shared_Hugetlb:        0 kB
+Private_Hugetlb:       0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
+"""
+
+
+def mapping(begin: int, end: int, name: str = "", *, resident: int = 0, referenced: int = 0) -> Mapping:
+    return Mapping(begin, end, "rw-p", 0, name, resident, 0, referenced, 0, 0, "")
+
+
+def test_mappings_are_read() -> None:
+    heap, library = parse(SMAPS.format(huge=2048).encode())
+    assert (heap.begin, heap.end, heap.label, heap.anonymous) == (0x555000000000, 0x555000200000, "heap", True)
+    # Rss leaves out the pages of hugetlbfs.
+    assert (heap.resident, heap.huge) == ((1000 + 2048) << 10, (2048 + 2048) << 10)
+    assert (heap.shared, heap.referenced, heap.swapped) == (12 << 10, 500 << 10, 12 << 10)
+    assert not parse(SMAPS.format(huge=0).replace("rw-p", "rw-s").encode())[0].anonymous
+    assert (library.name, library.offset, library.anonymous) == ("/a folder/lib.so (deleted)", 0x3000, False)
+
+
+def test_mappings_of_this_process_are_all_read() -> None:
+    text = Path("/proc/self/smaps").read_bytes()
+    assert len(parse(text)) == text.count(b"VmFlags:") > 10
+
+
+def test_a_mapping_keeps_its_region_while_it_grows_and_moves() -> None:
+    regions = ProcessRegions(1)
+    regions.look(0, [mapping(8 * MIB, 16 * MIB, resident=1), mapping(32 * MIB, 36 * MIB, "[heap]")], used=False)
+    regions.look(1, [mapping(4 * MIB, 14 * MIB, resident=2, referenced=7), mapping(32 * MIB, 64 * MIB)], used=True)
+    first, heap, other = regions.regions
+    assert [amounts.resident for amounts in first.looks.values()] == [1, 2]
+    assert [amounts.used for amounts in first.looks.values()] == [None, 7]
+    assert (first.begin, first.end) == (4 * MIB, 14 * MIB)
+    # Memory of another kind at the same place is another region.
+    assert (list(heap.looks), list(other.looks)) == ([0], [1])
+    assert regions.region_at(5 * MIB) is first
+    assert regions.region_at(14 * MIB) is None
+
+
+def test_a_mapping_that_is_split_keeps_its_region_once() -> None:
+    regions = ProcessRegions(1)
+    regions.look(0, [mapping(8 * MIB, 16 * MIB)], used=False)
+    regions.look(1, [mapping(8 * MIB, 11 * MIB), mapping(12 * MIB, 16 * MIB)], used=False)
+    assert [list(region.looks) for region in regions.regions] == [[0, 1], [1]]
+
+
+def test_small_mappings_of_a_kind_share_a_region() -> None:
+    regions = ProcessRegions(1)
+    small = [mapping(n * 8192, n * 8192 + 4096, resident=4096) for n in range(1000)]
+    for look in (0, 1):
+        regions.look(look, small, used=False)
+    (region,) = regions.regions
+    assert (region.mappings, region.looks[1].resident, region.may_be_huge) == (1000, 1000 * 4096, False)
+
+
+def test_a_look_that_was_interrupted_is_not_counted_twice() -> None:
+    regions = ProcessRegions(1)
+    for _ in range(2):
+        regions.look(0, [mapping(0, 4096, resident=4096)], used=False)
+    assert regions.regions[0].looks[0].resident == 4096
+
+
+def test_pages_are_counted_by_pieces_of_2_mib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A mapping from the middle of a piece to the middle of another: only the whole one between counts."""
+    monkeypatch.setattr(layout, "PROC", tmp_path)
+    (tmp_path / "42").mkdir()
+    present, size = 1 << 63, 512 * 4
+    entries = [present | 1000 + page if page % 2 else 0 for page in range(size)]
+    (tmp_path / "42" / "pagemap").write_bytes(b"".join(entry.to_bytes(8, "little") for entry in entries))
+    pagemaps = Pagemaps()
+    seen = pagemaps.layouts(42, [mapping(512 * 4096 + 256 * 4096, 3 * 512 * 4096 + 256 * 4096)])
+    counted = seen[768 * 4096]
+    assert (counted.extents, counted.pages, counted.dense_extents) == (1, 256, 1)
+    assert counted.growth == 256 * 4096
+    # Whole groups are read, and pages of the neighbours do not count.
+    edges = pagemaps.layouts(42, [mapping(515 * 4096, 1533 * 4096)])[515 * 4096]
+    assert (edges.extents, edges.pages) == (0, 0)
+    if pagemaps.frames_known:
+        assert edges.contiguity is not None
+        assert edges.contiguity.pages == 509
+        # From page 768 to 1792, in groups of eight.
+        assert counted.contiguity is not None
+        assert (counted.contiguity.groups, counted.contiguity.pages) == (128, 512)
+
+
+def test_a_layout_without_frames_has_no_contiguity() -> None:
+    known = Layout(1, 2, 0, contiguity.Contiguity(groups=1))
+    assert (known + Layout(1, 3, 1)).contiguity is None
+    assert (known + known).contiguity == contiguity.Contiguity(groups=2)
+
+
+def test_kernel_code_is_classified(tmp_path: Path) -> None:
+    path = tmp_path / "kallsyms"
+    names = ("asm_exc_page_fault", "clear_page_erms", "__x64_sys_munmap", "try_to_compact_pages", "vfs_read.cold")
+    path.write_text("".join(f"{0x1000 * n:016x} T {name}\n" for n, name in enumerate(names, 1)))
+    symbols = KernelSymbols(path)
+    assert symbols.known
+    assert symbols.name(0x5008) == "vfs_read"
+    assert symbols.classify((0x2010, 0x1010)) == ("page faults", "clearing pages")
+    assert symbols.classify((0x4000, 0x2010, 0x1010)) == ("page faults", "compaction")
+    assert symbols.classify((0x3FFF,)) == ("memory calls", "other")
+    assert symbols.classify((0x5000,)) == ("other", "other")
+    path.write_text("0000000000000000 T asm_exc_page_fault\n")
+    assert not KernelSymbols(path).known
+
+
+def test_pressure_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    vmstat, stalls = tmp_path / "vmstat", tmp_path / "memory"
+    monkeypatch.setattr(pressure, "_VMSTAT", vmstat)
+    vmstat.write_text("allocstall_dma 1\nallocstall_normal 4\ncompact_stall 7\nnr_free_pages 9\n")
+    stalls.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1000\nfull avg10=0.00 total=10\n")
+    before = pressure.read_pressure(stalls)
+    vmstat.write_text("allocstall_dma 1\nallocstall_normal 9\ncompact_stall 7\nnr_free_pages 1\n")
+    stalls.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 total=10\n")
+    since = pressure.read_pressure(stalls).since(before)
+    assert since.events == {"allocstall": 5, "compact_stall": 0}
+    assert since.stalled_us == {"some": 500, "full": 0}
+    assert pressure.read_pressure(tmp_path / "missing").stalled_us is None
+
+
+def test_the_bound_leaves_out_the_first_look_alone() -> None:
+    budget = Budget(0.02, first_look=1.0, in_program=1.0)
+    budget.in_program += 0.5
+    assert not budget.allows(0.0, 10.0)
+    assert budget.allows(0.4, 50.0)
+    assert not budget.allows(0.6, 50.0)
+    budget.sampling = 0.4
+    assert budget.allows_sampling(50.0)
+    assert not budget.allows_sampling(30.0)
+
+
+@pytest.mark.parametrize(
+    ("hits", "samples", "low", "high"),
+    # Wilson's intervals as R's binom.confint(method = "wilson") has them.
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (10, 1000, 0.0054, 0.0183)],
+)
+def test_intervals_of_shares(hits: int, samples: int, low: float, high: float) -> None:
+    assert share_interval(hits, samples) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_the_reach_of_the_tlb(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model name\t: x\nTLB size\t: 3584 4K pages\n")
+    assert tlb_reach(cpuinfo).size == 14 * MIB
+    cpuinfo.write_text("model name\t: x\n")
+    assert tlb_reach(cpuinfo).origin.startswith("an estimate")
+
+
+def test_what_is_recorded_begins_at_the_function_with_most_faults() -> None:
+    library, own, main = Frame("memset", "libc.so.6", ""), Frame("fill", "a", ""), Frame("main", "a", "")
+    code = [CodeFaults((library, own, main), 60.0), CodeFaults((main,), 40.0)]
+    program = ["./a", "b c"]
+    assert commands(program, code, faults=True) == [
+        "pagelab record --faults -o NAME.faults -- ./a 'b c'",
+        "pagelab advise --start-at fill --max-accesses 100M -- ./a 'b c'",
+    ]
+    # A recording that begins at main, or at the function of few faults, has no part less.
+    windows = "pagelab advise --windows every=1G,length=10M -- ./a 'b c'"
+    assert commands(program, [CodeFaults((main,), 1.0)], faults=True)[1] == windows
+    assert commands(program, [code[0], CodeFaults((main,), 70.0)], faults=True)[1] == windows
+    assert commands(None, code, faults=False) == ["pagelab advise --windows every=1G,length=10M -- PROGRAM ARGUMENTS…"]
+
+
+@pytest.mark.skipif(not shutil.which("perf"), reason="needs perf")
+def test_hardware_events_are_counted_while_the_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an event of the kernel instead of the processor's, as most virtual machines have none of those."""
+    monkeypatch.setattr(counters, "refusal", lambda: None)
+    monkeypatch.setattr(
+        "pagelab.run_time.counters.find", lambda _: Counters({"cycles_user": "page-faults"}, "no walk cycles")
+    )
+    touch = 'import time\nwhile True: bytearray(b"x") * (1 << 22); time.sleep(0.01)'
+    with subprocess.Popen([sys.executable, "-c", touch]) as program:
+        with counters.counting([program.pid]) as counted:
+            time.sleep(1.5)
+        program.kill()
+    if not counted.counts:
+        pytest.skip("perf may not count here")
+    assert counted.counts["cycles_user"] > 100
+    assert (counted.walk_share, counted.missing) == (None, "no walk cycles")
+
+
+def test_walks_are_a_share_of_the_cycles() -> None:
+    counts = {"cycles_user": 1000, "load_walk_cycles": 30, "store_walk_cycles": 20}
+    assert counters.HardwareCounts(counts, None).walk_share == 0.05
+    assert counters.HardwareCounts({"cycles_user": 1000}, "why").walk_share is None
+    assert counters.HardwareCounts({"misses": 7, "l1_misses": 9}, "why").misses == 7
+
+
+@pytest.fixture
+def hierarchies(tmp_path: Path) -> Path:
+    """Hierarchies as they are mounted on a hybrid system."""
+    for folder in ("unified/system.slice/nginx.service", "memory/old/nginx.service", "memory/docker/abc", "cpu/only"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "cgroup.procs").write_text("0\n17\n")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\n"
+        f"cgroup {tmp_path}/memory cgroup rw,memory 0 0\n"
+        f"cgroup2 {tmp_path}/unified cgroup2 rw 0 0\n"
+    )
+    return mounts
+
+
+def test_groups_are_named_by_path_or_by_their_last_part(hierarchies: Path) -> None:
+    root = hierarchies.parent
+    whole = group_named("system.slice/nginx.service", hierarchies)
+    assert (whole.folder, whole.version) == (root / "unified/system.slice/nginx.service", 2)
+    assert whole.members() == [17]
+    last = group_named("abc", hierarchies)
+    assert (last.folder, last.version) == (root / "memory/docker/abc", 1)
+    assert group_named("/only", hierarchies).folder == root / "cpu/only"
+    assert group_named(str(root / "memory/docker/abc"), hierarchies).members() == [17]
+
+
+def test_an_unknown_or_ambiguous_group_is_an_error(hierarchies: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such group below"):
+        group_named("apache.service", hierarchies)
+    with pytest.raises(UsageError, match=r"several groups .* old/nginx\.service, system\.slice/nginx\.service"):
+        group_named("nginx.service", hierarchies)
+    hierarchies.write_text("")
+    with pytest.raises(UsageError, match="no hierarchy of control groups is mounted"):
+        group_named("a", hierarchies)
+
+
+@pytest.fixture(params=["memory", "unified"])
+def group_folder(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A control group of this test's own."""
+    folder = Path("/sys/fs/cgroup", request.param, f"pagelab-test-{os.getpid()}")
+    if not folder.parent.is_dir():
+        folder = Path("/sys/fs/cgroup", folder.name)
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_the_members_of_a_group_are_observed(group_folder: Path) -> None:
+    with pytest.raises(UsageError, match="has no process now"):
+        Members(group_named(group_folder.name))
+    spin = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+    program = subprocess.Popen([sys.executable, "-c", spin])
+    try:
+        (group_folder / "cgroup.procs").write_text(str(program.pid))
+        target = Members(group_named(group_folder.name))
+        observation = observe(target, Settings(0.8, 0.3, 0.5, True))
+    finally:
+        program.kill()
+        program.wait()
+    assert list(observation.pids) == [program.pid]
+    assert observation.looks.names[program.pid].startswith("python")
+    assert not observation.ended
+
+
+def test_children_belong_to_their_parents() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 5 & wait"]) as shell:
+        give_up = time.monotonic() + 5
+        while len(descendants([shell.pid])) < 2 and time.monotonic() < give_up:
+            time.sleep(0.01)
+        known = descendants([shell.pid])
+        for pid in known:
+            os.kill(pid, 9)
+    assert known[0] == shell.pid
+    assert len(known) == 2
