@@ -269,6 +269,8 @@ def test_what_is_not_there_cannot_be_observed(pagelab: Pagelab) -> None:
     ended.wait()
     assert_fails(pagelab("observe", str(ended.pid)), 2, f"there is no process {ended.pid}")
     assert_fails(pagelab("observe"), 2, "name what to observe")
+    late = pagelab("observe", "4711", "12", "--seconds", "5")
+    assert_fails(late, 2, "give options before the PIDs: pagelab observe --seconds 5 4711 12")
     assert_fails(pagelab("observe", "--cgroup", "no-such-group.service"), 2, "no-such-group.service")
     assert_fails(pagelab("observe", "--", "no-such-program"), 2, "no-such-program")
     assert_fails(pagelab("observe", "--budget", "2", "--", "no-such-program"), 2, "no-such-program")

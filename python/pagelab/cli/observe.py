@@ -86,6 +86,7 @@ def command(
     words = target or []
     if bool(words) == (cgroup is not None):
         raise _engine.UsageError("name what to observe: PIDs, or --cgroup NAME, or a program after --")
+    _refuse_options_after_pids(words)
 
     from pagelab.observe.observation import Settings
 
@@ -94,6 +95,14 @@ def command(
         _observe_running(words, cgroup, Settings(limit, interval, share, referenced), json, destination)
     else:
         _observe_program(words, Settings(seconds, interval, share, referenced), json, destination)
+
+
+def _refuse_options_after_pids(words: Sequence[str]) -> None:
+    """What follows the first word could belong to a program that is run, so options after it are not read."""
+    first = next((number for number, word in enumerate(words) if not word.isdecimal()), len(words))
+    if 0 < first < len(words):
+        rest, numbers = " ".join(words[first:]), " ".join(words[:first])
+        raise _engine.UsageError(f"give options before the PIDs: pagelab observe {rest} {numbers}")
 
 
 def _share(text: str) -> float:
