@@ -139,6 +139,14 @@ impl Locks {
         self.readers.push(MappingReader { space, vma, holder });
     }
 
+    /// From here on, a task that relies on mappings of a space relies on those in `range`; on none if it is empty, but
+    /// then the space stays.
+    pub fn set_read_range(&mut self, space: SpaceId, by: TaskId, range: VaRange) {
+        let reader = self.readers.iter_mut().find(|r| r.space == space && r.holder == by);
+        reader.expect("only a reader changes its range").vma = range;
+        self.released.push(BlockKey::Mappings { space });
+    }
+
     /// The task no longer relies on it.
     pub fn end_read(&mut self, space: SpaceId, by: TaskId) {
         let at = self.readers.iter().position(|r| r.space == space && r.holder == by);

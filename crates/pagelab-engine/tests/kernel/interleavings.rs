@@ -68,6 +68,9 @@ fn load(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Load }
 }
 
+/// First page of a second mapping, which no one has touched before the race. It is made if a fault needs it.
+const SECOND: u64 = 2048;
+
 /// A race before its first step: a process with a mapping, and a child that exists before the race or is created in it.
 #[derive(Clone)]
 struct Race {
@@ -90,6 +93,10 @@ impl Race {
         let parent = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
         let child =
             simulation.kernels.os.add_space(CpuId(0), simulation.programs.inputs[0].home).expect("there is memory");
+        if actors.iter().any(|actor| matches!(actor, Actor::Fault { page: SECOND.., .. })) {
+            let map = crate::common::mmap(BASE + SECOND * PAGE, 16 * PAGE, Protection::READ_WRITE);
+            simulation.change_mappings(CpuId(0), parent, &map).expect("there is memory");
+        }
         for actor in actors {
             let mut change =
                 |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
@@ -180,9 +187,11 @@ impl explore::Race for Race {
                 Some(_) if matches!(actor, Reclaim) => return *steps == 2,
                 Some(_) if simulation.scheduler.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
-                    use Stage::{Allocation, Install, Lookup, Return, Walk};
+                    use Stage::{Allocation, Install, Lookup, Return, Rmap, Walk};
+                    let takes_both = simulation.kernels.os.costs.vma_fallbacks.is_some();
                     if let Activity::Fault(fault) = &frame.activity
-                        && matches!(fault.stage(), Lookup | Walk | Allocation | Install | Return)
+                        && (matches!(fault.stage(), Lookup | Walk | Allocation | Install | Return)
+                            || takes_both && fault.stage() == Rmap)
                     {
                         return false;
                     }
@@ -198,6 +207,11 @@ impl explore::Race for Race {
 
 /// Runs all schedules; returns their number.
 fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
+    explore_some(actors, set, usize::MAX, finish)
+}
+
+/// Runs the schedules with at most this many interruptions; returns their number.
+fn explore_some(actors: &[Actor], set: &[&str], interruptions: usize, finish: &dyn Fn(&Race)) -> usize {
     // Small, since every schedule begins with a new machine.
     let small = [
         "machine.memory_bytes=8MiB",
@@ -208,7 +222,7 @@ fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
         r#"system.layers.0.frame_allocator={"kind":"buddy"}"#,
     ];
     let config = config("radix", &[&small, set].concat());
-    explore::explore(&Race::new(&config, actors), actors, usize::MAX, finish)
+    explore::explore(&Race::new(&config, actors), actors, interruptions, finish)
 }
 
 /// Pages mapped in the parent.
@@ -281,6 +295,32 @@ fn a_mapping_that_grows_waits_for_faults_that_know_it_as_it_was() {
 fn a_stack_that_grows_waits_for_faults_that_know_it_as_it_was() {
     // Its lowest page is 513; with 512 there is room for a large page.
     let count = explore(&[store(513), Grow { page: 512 }], &["system.layers.native.page_size=2M"], &|race| {
+        let pages = mapped(race);
+        assert!(pages == [0, 1, 512] || pages == [0, 1, 512, 513], "{pages:?}");
+    });
+    assert!(count > 10, "{count} schedules");
+}
+
+#[test]
+fn the_first_faults_of_a_mapping_make_its_anon_vma_once() {
+    for (rules, least) in [("linux-6.4", 100), ("linux-6.10", 100)] {
+        let set = format!("kernel.vma_fallbacks={rules}");
+        let actors = [store(SECOND), store(SECOND + 1), Unmap { page: SECOND, pages: 1 }];
+        let count = explore_some(&actors, &[&set], 3, &|race| {
+            let layer = &race.simulation.kernels.os.layers[0];
+            let second = VirtAddr(BASE + SECOND * PAGE);
+            let pages = layer.mapped(race.parent.index, second, second + 16 * PAGE);
+            assert_eq!(pages.iter().map(|page| page.va).collect::<Vec<_>>(), [second + PAGE], "{rules}");
+            assert_eq!(race.simulation.kernels.os.faults[0].anon_vmas, 2, "{rules}");
+        });
+        assert!(count > least, "{rules}: {count} schedules");
+    }
+}
+
+#[test]
+fn a_stack_that_grows_falls_back_and_waits() {
+    let set = ["system.layers.native.page_size=2M", "kernel.vma_fallbacks=linux-6.10"];
+    let count = explore_some(&[store(513), Grow { page: 512 }], &set, 4, &|race| {
         let pages = mapped(race);
         assert!(pages == [0, 1, 512] || pages == [0, 1, 512, 513], "{pages:?}");
     });

@@ -30,4 +30,5 @@ mod tasks;
 mod threads;
 mod translation_cache;
 mod translation_slots;
+mod vma_fallbacks;
 mod words;

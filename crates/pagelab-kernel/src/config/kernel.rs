@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BlockIoConfig, FaultKind, FaultKinds, KernelCodeConfig, MappingCallConfig, StageCost, StageCosts, StageLines,
-    SwapConfig, TranslationCacheConfig,
+    SwapConfig, TranslationCacheConfig, VmaFallbacks,
 };
 use crate::scheduler::SchedulerConfig;
 use crate::threads::config::ThreadsConfig;
@@ -36,6 +36,10 @@ pub struct KernelConfig {
     pub fault_kinds: FaultKinds,
     /// The lock that a fault holds while it uses the mappings.
     pub fault_lock: FaultLock,
+    /// With `fault_lock = "vma"`: by the rules of which kernel faults fall back to the lock of the address space.
+    /// Without it, every fault is served under the lock of its VMA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vma_fallbacks: Option<VmaFallbacks>,
     /// In which order tasks that spin for a lock get it.
     #[serde(default, skip_serializing_if = "SpinLocks::is_default")]
     pub spin_locks: SpinLocks,
@@ -144,6 +148,15 @@ impl KernelConfig {
     pub fn stage_cost(&self, kind: Option<FaultKind>, stage: usize) -> &StageCost {
         let of_kind = kind.and_then(|kind| self.fault_kinds.kind_costs(kind).stage(stage));
         of_kind.unwrap_or_else(|| self.fault.stage(stage))
+    }
+
+    /// Refuses rules for locks that faults do not take.
+    pub fn check_vma_fallbacks(&self) -> Result<(), EngineError> {
+        if self.vma_fallbacks.is_some() && self.fault_lock != FaultLock::Vma {
+            let what = "faults fall back from the locks of VMAs, which they do not take: set kernel.fault_lock=vma";
+            return Err(EngineError::config("kernel.vma_fallbacks", what));
+        }
+        Ok(())
     }
 
     /// For each stage, the most lines that a fault of any kind touches.

@@ -10,6 +10,7 @@ mod stage_costs;
 mod swap;
 mod system;
 mod translation_cache;
+mod vma_fallbacks;
 
 pub use block_io::{BlockIoConfig, CompletionBy};
 pub use boot::{BootConfig, MachineResources};
@@ -28,3 +29,4 @@ pub use translation_cache::{
     CacheOwner, InvalidationCause, MmuAssist, SlotCosts, SlotKind, TranslationCacheArrays, TranslationCacheConfig,
     TranslationCacheCosts, TranslationCacheSlots, validate_translation_cache,
 };
+pub use vma_fallbacks::VmaFallbacks;

@@ -26,6 +26,7 @@ mod allocate;
 mod anonymous;
 mod cached_walk;
 mod copy;
+mod fallback;
 mod file;
 mod install;
 pub mod io;
@@ -47,13 +48,14 @@ pub use plan::plan_vma_search;
 use stage::{FaultCounters, Stage};
 pub use work::{gets_large_pages, largest_page};
 
+use crate::config::FaultLock;
 use crate::context::KernelContext;
 use crate::effects::Effects;
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
 use crate::reclaim::Pressure;
-use crate::vma::Vma;
+use crate::vma::{VaRange, Vma};
 use latencies::Service;
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -111,6 +113,9 @@ impl Fault {
                 key: BlockKey::Page { space: fault.space, page: fault.va.page_number() },
                 page: false,
                 mappings: false,
+                fell_back: false,
+                returns_vma: false,
+                waits_without: false,
             },
             progress: FaultProgress::new(page),
         }
@@ -187,7 +192,7 @@ impl Fault {
             | FaultState::Supply => Stage::Allocation,
             FaultState::Zeroing | FaultState::Read { .. } => Stage::Zeroing,
             FaultState::Charge | FaultState::ChargeRead { .. } => Stage::Charge,
-            FaultState::Rmap => Stage::Rmap,
+            FaultState::AnonVma { .. } | FaultState::Rmap => Stage::Rmap,
             FaultState::Lru => Stage::Lru,
             FaultState::Lock | FaultState::Install { .. } | FaultState::Rehash { .. } => Stage::Install,
             FaultState::Return => Stage::Return,
@@ -257,6 +262,7 @@ impl Fault {
                 if lines.is_empty() { self.look_again(os, task) } else { FaultState::Parts { lines } }
             }
             FaultState::Parts { .. } => self.look_again(os, task),
+            FaultState::AnonVma { locked } => self.commit_anon_vma(os, task, locked),
             FaultState::Allocation => self.allocate(os, effects)?,
             FaultState::Reclaim { pressure } => match self.reclaim(os, effects, pressure, task) {
                 Ok(state) => state,
@@ -320,13 +326,14 @@ impl Fault {
             },
             FaultState::ChargeRead { pages } => {
                 self.charge_pages(os, task.cpu, pages.len() as u32);
+                self.give_up_mappings(os, task);
                 FaultState::Read { pages }
             }
             FaultState::Read { pages } => {
                 let FaultWork::Read { file, .. } = self.progress.work else { unreachable!("only such a fault reads") };
                 self.finish_read(os, effects, file, &pages);
                 self.progress.major = true;
-                self.look_again(os, task)
+                self.look_again_after_read(os, task)
             }
             state => unreachable!("{state:?} is carried out where it is"),
         })
@@ -374,6 +381,11 @@ impl Fault {
     /// Finds the VMA. Returns the next state, or what the handler must do instead of continuing.
     fn commit_lookup(&mut self, os: &mut Os, task: TaskId) -> Result<FaultState, Next> {
         let context = self.context(os);
+        self.held.returns_vma = false;
+        if let Some(why) = self.refused_under_vma(os) {
+            return Ok(self.fall_back(os, task, why));
+        }
+        let lock = self.lock(os);
         // A stack that grows changes what other faults in it rely on (`expand_stack` locks the mappings for writing).
         let growth = self.layer(os).spaces[self.request.space.index].vmas.growth(self.request.va);
         if growth.is_some() && !os.locks.may_change(self.request.space, growth, os.costs.fault_lock) {
@@ -381,7 +393,7 @@ impl Fault {
             return Err(Next::Block(BlockKey::Mappings { space: self.request.space }));
         }
         let vma = self.layer(os).spaces[self.request.space.index].vmas.find(self.request.va).map(Vma::range);
-        if !self.held.mappings && !os.locks.may_read(self.request.space, vma, os.costs.fault_lock) {
+        if !self.held.mappings && !os.locks.may_read(self.request.space, vma, lock) {
             self.progress.state = FaultState::Lookup;
             return Err(Next::Block(BlockKey::MappingsRead { space: self.request.space }));
         }
@@ -401,6 +413,7 @@ impl Fault {
     }
 
     fn look_up(&mut self, os: &mut Os, task: TaskId) -> FaultState {
+        let lock = self.lock(os);
         let layer = self.layer(os);
         let (wanted, large_pages, folio) =
             (layer.paging.page_size, layer.paging.large_pages, layer.paging.folio_orders.last().copied());
@@ -435,9 +448,11 @@ impl Fault {
         let (folio, single) = (folio.filter(|_| anonymous), size == PageSize::Size4K);
         self.target.largest = size;
         self.target.key_order = folio.filter(|_| single).unwrap_or(size.order());
-        if anonymous && self.request.exception && single && folio.is_none() {
+        if anonymous && self.request.exception && single && folio.is_none() && !self.progress.counted {
             self.progress.further = (os.costs.pages_per_fault - 1).min(following as u32);
         }
+        // Under the lock of the address space, it relies on all mappings.
+        let range = if lock == FaultLock::Mm { VaRange::ALL } else { range };
         os.locks.read_mappings(self.request.space, range, task);
         self.held.mappings = true;
         FaultState::Walk
@@ -466,6 +481,9 @@ impl Fault {
     }
 
     fn after_walk(&self, os: &Os) -> FaultState {
+        if let Some(state) = self.before_anonymous_page(os) {
+            return state;
+        }
         match self.progress.work {
             work if work.allocates() => self.begin_allocation(os),
             FaultWork::Ready if os.layers[self.request.space.layer].takes_in_faults() => {

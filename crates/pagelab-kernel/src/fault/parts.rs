@@ -106,6 +106,12 @@ pub(super) struct HeldLocks {
     pub page: bool,
     /// Whether the handler prevents changes of the mappings.
     pub mappings: bool,
+    /// Whether it has fallen back from the lock of its VMA to that of the address space.
+    pub fell_back: bool,
+    /// Whether the lock of the VMA is still to be released, since it was taken in vain.
+    pub returns_vma: bool,
+    /// Whether it has given up the mappings while a device works.
+    pub waits_without: bool,
 }
 
 /// Progress of the handler.
@@ -132,6 +138,8 @@ pub(super) struct FaultProgress {
     pub accounted: u64,
     /// Whether the frame comes from a ring, and the ring's thread has not been notified of its page yet.
     pub defers: bool,
+    /// Whether it has given up its lock for a device before (`FAULT_FLAG_TRIED`).
+    pub tried: bool,
     /// Levels of the last walk that the translation cache lacks.
     pub unfilled: Option<(u8, u8)>,
     pub outcome: FaultOutcome,
@@ -160,6 +168,7 @@ impl FaultProgress {
             keeps_segments: false,
             accounted: 0,
             defers: false,
+            tried: false,
             unfilled: None,
             outcome: FaultOutcome::Retry,
         }
@@ -210,6 +219,10 @@ pub(super) enum FaultState {
     /// The CPU's list of free pages was empty and was refilled under the zone's lock; read the metadata of these pages.
     Refill {
         descriptors: Vec<Pfn>,
+    },
+    /// Take the lock of the address space, if it is free, or make the VMA's `anon_vma` under it.
+    AnonVma {
+        locked: bool,
     },
     /// Wait until reclaimed pages are written.
     WriteBack {

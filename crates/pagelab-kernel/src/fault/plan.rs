@@ -40,10 +40,11 @@ fn towards(last: u64, pages: u64) -> impl Iterator<Item = u64> {
     far.chain((0..half).flat_map(move |n| [near + n, near + 2 * half - 1 - n]))
 }
 
-/// Plans the search for the VMA that starts at `start`, and the lock. The lines of a node of the index depend on the
+/// Plans the search for the VMA that starts at `start`, and the lock of the mappings; of a VMA only if the search
+/// `takes_vma`. The lines of a node of the index depend on the
 /// part of the address space that the node covers, so that searches near each other share nodes.
-pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
-    let (layer, lock) = (&os.layers[id.layer], os.costs.fault_lock);
+pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, lock: FaultLock, takes_vma: bool, step: &mut Step) {
+    let layer = &os.layers[id.layer];
     let space = &layer.spaces[id.index];
     let vmas = space.vmas.len() as u64;
     let (depth, lines) = match os.costs.vma_index {
@@ -65,7 +66,7 @@ pub fn plan_vma_search(os: &Os, id: SpaceId, start: VirtAddr, step: &mut Step) {
     if lock == FaultLock::Mm || vma != lock_line {
         step.kernel(RefKind::Read, vma);
     }
-    if lock == FaultLock::Vma {
+    if lock == FaultLock::Vma && takes_vma {
         step.take_lock(LockKind::Vma, lock_line);
     }
 }
@@ -108,7 +109,8 @@ impl Fault {
                 }
             }
             FaultState::Collision => self.plan_collision(os, step),
-            FaultState::Lookup => plan_vma_search(os, self.request.space, self.vma_start(space), step),
+            FaultState::Lookup => self.plan_lookup(os, layer, step),
+            &FaultState::AnonVma { locked } => self.plan_anon_vma(os, layer, locked, step),
             FaultState::Walk => self.plan_walk(os, layer, step),
             FaultState::NextEntry => self.plan_next_entry(os, step),
             &FaultState::Fill { levels, new } => self.plan_fill(os, layer, levels, new, step),
@@ -143,6 +145,7 @@ impl Fault {
                     step.kernel(RefKind::Write, page_metadata(frame));
                 }
                 step.io.storage = self.reads(layer, pages);
+                self.plan_give_up(os, layer, step);
             }
             FaultState::Zeroing if self.progress.work == FaultWork::SwapIn => self.plan_swap_in(layer, step),
             FaultState::Zeroing => self.plan_zeroing(os.costs.clearing_order, step),
@@ -180,7 +183,7 @@ impl Fault {
         let index = self.request.space.index;
         if self.held.mappings && layer.has_several_cpus() {
             let start = self.vma_start(&layer.spaces[index]);
-            let lock = os.costs.fault_lock;
+            let lock = self.lock(os);
             step.take_lock(lock.kind(), layer.fault_lock_line(lock, index, start));
         }
         let stack = layer.data.cpu_line(self.request.cpu, CpuLine::Stack);
@@ -200,6 +203,7 @@ impl Fault {
                 | FaultState::Split { .. }
                 | FaultState::Parts { .. }
                 | FaultState::Lock
+                | FaultState::AnonVma { .. }
                 | FaultState::Place(_)
                 | FaultState::TakeReady { .. }
                 | FaultState::Rehash { .. }
@@ -344,7 +348,7 @@ impl Fault {
     }
 
     /// Start of the VMA, if there is one.
-    fn vma_start(&self, space: &AddressSpace) -> VirtAddr {
+    pub(super) fn vma_start(&self, space: &AddressSpace) -> VirtAddr {
         space.vmas.find(self.request.va).map_or(self.request.va, |vma| vma.start)
     }
 

@@ -109,6 +109,9 @@ impl Fault {
             }
             return Ok(Err(self.page_done(os, task)));
         };
+        if let Some(why) = self.refused_work(os, work, &leaf) {
+            return Ok(Ok(self.fall_back(os, task, why)));
+        }
         if let Some(key) = self.written(os, work).filter(|&key| os.locks.is_held(key)) {
             self.progress.state = by;
             return Ok(Err(Next::Block(key)));

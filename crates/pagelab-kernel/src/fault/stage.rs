@@ -1,11 +1,11 @@
 //! The stages of a page fault, and their counters.
 
-use std::ops::RangeInclusive;
-
 use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::lock_kind::LockQueues;
+use pagelab_base::measure::Measure;
 use pagelab_hardware::cache::HitLevel;
+use std::ops::RangeInclusive;
 
 /// Stages of a fault, in order. A fault that maps an existing page skips some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +86,50 @@ impl Stage {
     }
 }
 
+/// Why a fault is not served under the lock of its VMA alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// There is no VMA, but a stack may grow, or the access is refused.
+    NoVma,
+    /// The VMA has no `anon_vma`.
+    AnonVma,
+    /// The kernel serves no such fault of a file, or of explicit huge pages.
+    File,
+    /// The kernel serves no fault of the swap area.
+    Swap,
+    /// A call changes the mapping.
+    Writer,
+    /// A device must be waited for.
+    Device,
+}
+
+impl Fallback {
+    /// All reasons, in the order of their counters.
+    pub const ALL: [Self; 6] = [Self::NoVma, Self::AnonVma, Self::File, Self::Swap, Self::Writer, Self::Device];
+
+    /// Its name in statistics, and what it means.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NoVma => ("no_vma", "no mapping was at the address"),
+            Self::AnonVma => ("anon_vma", "the mapping had no anonymous page yet"),
+            Self::File => ("file", "the kernel serves no such fault of a file under that lock"),
+            Self::Swap => ("swap", "the kernel serves no fault of the swap area under that lock"),
+            Self::Writer => ("writer", "a call changed the mapping"),
+            Self::Device => ("device", "a page had to be read from a device"),
+        }
+    }
+
+    /// Statistics of fall-backs, given their counts.
+    pub fn measures(counts: &[u64; Self::ALL.len()]) -> Vec<Measure> {
+        let measure = |(why, &count): (Self, &u64)| {
+            let (name, text) = why.texts();
+            let text = format!("Faults that fell back from the lock of their mapping to that of the space: {text}");
+            Measure::timed_count(format!("fallbacks.{name}"), count, text)
+        };
+        Self::ALL.into_iter().zip(counts).map(measure).collect()
+    }
+}
+
 /// Counters of the faults of a layer, and of their stages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultCounters {
@@ -145,6 +189,10 @@ pub struct FaultCounters {
     /// Lines that kernel code referred to, by stage and by the place that served them ([`HitLevel`]), including zeroed
     /// ones.
     pub lines: [[u64; HitLevel::ALL.len()]; Stage::ALL.len()],
+    /// Faults that were not served under the lock of their VMA alone, by reason ([`Fallback`]).
+    pub fallbacks: [u64; Fallback::ALL.len()],
+    /// Structures of VMAs for anonymous pages that faults have made.
+    pub anon_vmas: u64,
     /// References to lines of locks that waited for the line, by kind of lock. All kernel code of the layer is counted.
     pub lock_queues: LockQueues,
 }

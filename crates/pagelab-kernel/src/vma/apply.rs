@@ -118,6 +118,7 @@ impl VmaSet {
             file_offset: if has_offsets { file_offset } else { 0 },
             advice: self.advice_of_new(),
             accounted: false,
+            anon_vma: false,
         };
         vma.account();
         if recorded {

@@ -166,6 +166,7 @@ fn heap_vma(range: VaRange, advice: VmaAdvice) -> Vma {
         file_offset: 0,
         advice,
         accounted: true,
+        anon_vma: false,
     }
 }
 

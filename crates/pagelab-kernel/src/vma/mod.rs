@@ -175,6 +175,9 @@ pub struct Vma {
     /// Whether memory was reserved for copies of all its pages; this stays when the area is no longer writable
     /// (`VM_ACCOUNT`).
     pub accounted: bool,
+    /// Whether a fault has mapped an anonymous page in it, so that it has the structure that finds the mappings of such
+    /// pages (`anon_vma`). Noted with `kernel.vma_fallbacks`.
+    pub anon_vma: bool,
 }
 
 impl Vma {
@@ -214,6 +217,11 @@ impl Vma {
     /// Whether accesses below it may extend it, as a stack (`MAP_GROWSDOWN`).
     pub fn grows_down(&self) -> bool {
         self.flags.contains(MapFlags::GROWSDOWN)
+    }
+
+    /// Whether its pages are private memory without a file (`vma_is_anonymous`).
+    pub fn is_anonymous(&self) -> bool {
+        !matches!(self.kind, VmaKind::File | VmaKind::Special) && !self.is_shared()
     }
 
     /// Whether no memory was reserved for it (`MAP_NORESERVE`).

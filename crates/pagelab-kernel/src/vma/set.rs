@@ -236,6 +236,14 @@ impl VmaSet {
         self.modify(range, |vma| change(&mut vma.advice));
     }
 
+    /// Notes that the VMA at an address has anonymous pages.
+    pub fn add_anon_vma(&mut self, addr: VirtAddr) {
+        let at = self.first_ending_after(addr);
+        if let Some(vma) = self.vmas.get_mut(at).filter(|vma| vma.start <= addr) {
+            vma.anon_vma = true;
+        }
+    }
+
     /// The mapped parts of `range`, ascending, one per VMA.
     pub fn mapped_parts(&self, range: VaRange) -> impl Iterator<Item = VaRange> + '_ {
         let first = self.first_ending_after(range.start);
@@ -387,7 +395,9 @@ impl VmaSet {
         let mut joined: Vec<Vma> = Vec::with_capacity(before.len() + inside.len() + after.len() + 1);
         for vma in before.into_iter().chain(contents(inside)).chain(after) {
             match joined.last_mut() {
-                Some(last) if last.continues_in(&vma) => last.end = vma.end,
+                Some(last) if last.continues_in(&vma) => {
+                    (last.end, last.anon_vma) = (vma.end, last.anon_vma || vma.anon_vma);
+                }
                 _ => joined.push(vma),
             }
         }

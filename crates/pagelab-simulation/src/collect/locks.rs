@@ -8,6 +8,7 @@ use pagelab_base::ids::LayerId;
 use pagelab_base::lock_kind::LockKind;
 use pagelab_hardware::cache::{Hierarchy, Requester};
 use pagelab_kernel::config::{FaultLock, KernelConfig};
+use pagelab_kernel::fault::stage::Fallback;
 use pagelab_kernel::layer::Layer;
 
 impl Statistics {
@@ -33,6 +34,12 @@ impl Statistics {
             }
         }
         for (number, layer) in os.layers.iter().enumerate() {
+            if os.costs.vma_fallbacks.is_some() {
+                let prefix = format!("layer.{}.lock.vma", layer.name);
+                self.add_all(&prefix, Fallback::measures(&os.faults[number].fallbacks));
+                let text = "Mappings that got the structure for their anonymous pages (`anon_vma`) in a fault";
+                self.count(format!("{prefix}.anon_vmas"), os.faults[number].anon_vmas, text);
+            }
             for kind in LockKind::ALL {
                 let prefix = format!("layer.{}.lock.{}", layer.name, kind.name());
                 if caches.orders_transfers() && has_line(kind, layer, &os.costs) {

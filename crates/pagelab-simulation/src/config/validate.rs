@@ -67,6 +67,7 @@ impl Config {
         between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
         between("kernel.rss_batch", kernel.rss_batch, 1, MAX_RSS_BATCH)?;
         kernel.scheduler.validate(kernel.quantum_cycles)?;
+        kernel.check_vma_fallbacks()?;
         between("kernel.charge_batch", kernel.charge_batch, 1, 1 << 20)?;
         let around = kernel.fault_around_bytes.0;
         if !around.is_power_of_two() || !(FRAME_BYTES..=1 << 21).contains(&around) {

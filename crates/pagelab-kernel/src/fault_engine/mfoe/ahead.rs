@@ -125,7 +125,7 @@ impl AheadCall {
             AheadState::Search => {
                 preset(step, Stage::Lookup);
                 let start = space.vmas.find(self.va).map_or(self.va, |vma| vma.start);
-                plan_vma_search(os, self.space, start, step);
+                plan_vma_search(os, self.space, start, os.costs.fault_lock, true, step);
             }
             AheadState::Walk => {
                 preset(step, Stage::Walk);
