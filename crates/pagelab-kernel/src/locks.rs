@@ -24,6 +24,9 @@ pub struct Locks {
     held: Vec<(BlockKey, TaskId)>,
     /// Free keys that the first task of their queue is about to take.
     reserved: Vec<(BlockKey, TaskId)>,
+    /// Tasks in the queues of spin locks, in the order in which they came.
+    queue: Vec<Spinner>,
+    next_ticket: u64,
     readers: Vec<MappingReader>,
     writers: Vec<MappingWriter>,
     /// Released keys whose waiting tasks have not been woken yet.
@@ -48,6 +51,25 @@ impl TaskLocks<'_> {
     pub fn release(&mut self, key: BlockKey) {
         self.locks.release(key, self.task);
     }
+}
+
+/// A task in the queue of a spin lock.
+#[derive(Clone, Debug)]
+struct Spinner {
+    key: BlockKey,
+    task: TaskId,
+    place: QueuePlace,
+}
+
+/// How a task waits in the queue of a spin lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Tasks that have entered any queue before it.
+    ticket: u64,
+    /// Whether it has a node in the queue; otherwise it waits by the lock's pending bit.
+    pub has_node: bool,
+    /// The CPU whose node is before its own.
+    pub before: Option<CpuId>,
 }
 
 /// A fault that relies on the mappings of a space.
@@ -122,6 +144,39 @@ impl Locks {
             let (key, _) = self.reserved.swap_remove(at);
             self.released.push(key);
         }
+    }
+
+    /// Lets a task wait in the queue of a spin lock, which another task holds or will take first. The first to wait
+    /// sets the pending bit; those behind it have nodes.
+    pub fn enter_queue(&mut self, key: BlockKey, task: TaskId) -> QueuePlace {
+        let last = self.queue.iter().rev().find(|spinner| spinner.key == key);
+        let before = last.filter(|spinner| spinner.place.has_node).map(|spinner| spinner.task.cpu);
+        let place = QueuePlace { ticket: self.next_ticket, has_node: last.is_some(), before };
+        self.next_ticket += 1;
+        self.queue.push(Spinner { key, task, place });
+        place
+    }
+
+    /// Takes a task out of its queue.
+    pub fn leave_queue(&mut self, place: QueuePlace) {
+        let at = self.queue.iter().position(|spinner| spinner.place == place);
+        self.queue.remove(at.expect("only a task in a queue leaves it"));
+    }
+
+    /// The first task in the queue of a spin lock.
+    pub fn first_in_queue(&self, key: BlockKey) -> Option<QueuePlace> {
+        self.queue.iter().find(|spinner| spinner.key == key).map(|spinner| spinner.place)
+    }
+
+    /// When a task has entered the queue of a spin lock; `None` if it is not in it.
+    pub fn ticket(&self, key: BlockKey, task: TaskId) -> Option<u64> {
+        self.queue.iter().find(|spinner| spinner.key == key && spinner.task == task).map(|s| s.place.ticket)
+    }
+
+    /// The CPU whose node is the first behind a place in its queue.
+    pub fn node_behind(&self, key: BlockKey, place: QueuePlace) -> Option<CpuId> {
+        let behind = |spinner: &&Spinner| spinner.key == key && spinner.place.ticket > place.ticket;
+        self.queue.iter().find(|s| behind(s) && s.place.has_node).map(|spinner| spinner.task.cpu)
     }
 
     /// Whether any key is reserved.
@@ -204,9 +259,9 @@ impl Locks {
         self.held.iter().map(|&(_, holder)| holder).chain(readers).chain(writers)
     }
 
-    /// Whether any task holds a key or relies on mappings.
+    /// Whether any task holds a key, waits in a queue, or relies on mappings.
     pub fn any_held(&self) -> bool {
-        !self.held.is_empty() || !self.readers.is_empty() || !self.writers.is_empty()
+        !self.held.is_empty() || !self.queue.is_empty() || !self.readers.is_empty() || !self.writers.is_empty()
     }
 
     /// Discards the released keys, since no task waits for any.
@@ -244,6 +299,26 @@ mod tests {
         assert_eq!(locks.take_released(), None);
         locks.end_reservation(second);
         assert_eq!((locks.take_released(), locks.any_reserved()), (Some(key), false));
+    }
+
+    #[test]
+    fn a_queue_has_a_pending_bit_and_then_nodes() {
+        let space = SpaceId { layer: LayerId(0), index: SpaceIx(1) };
+        let [key, other] = [5, 6].map(|page| BlockKey::Page { space, page });
+        let mut locks = Locks::default();
+        let tasks: Vec<TaskId> = (0..4).map(|cpu| TaskId { cpu: CpuId(cpu), number: 0 }).collect();
+        locks.enter_queue(other, tasks[3]);
+        let places: Vec<QueuePlace> = tasks[..3].iter().map(|&task| locks.enter_queue(key, task)).collect();
+        assert_eq!(places.iter().map(|place| place.has_node).collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(places.iter().map(|place| place.before).collect::<Vec<_>>(), [None, None, Some(CpuId(1))]);
+        assert!(locks.ticket(key, tasks[1]) < locks.ticket(key, tasks[2]) && locks.ticket(key, tasks[3]).is_none());
+        assert_eq!((locks.first_in_queue(key), locks.node_behind(key, places[0])), (Some(places[0]), Some(CpuId(1))));
+        locks.leave_queue(places[0]);
+        assert_eq!((locks.first_in_queue(key), locks.node_behind(key, places[1])), (Some(places[1]), Some(CpuId(2))));
+        // Who comes to a queue without a pending bit is behind a node.
+        assert_eq!(locks.enter_queue(key, tasks[0]).before, Some(CpuId(2)));
+        places[1..].iter().for_each(|&place| locks.leave_queue(place));
+        assert!(locks.any_held());
     }
 
     #[test]

@@ -255,6 +255,18 @@ fn faults_in_a_region_without_tables_build_them_once() {
 }
 
 #[test]
+fn faults_in_one_table_queue_for_its_lock() {
+    let pages = [store(5), store(6), store(7)];
+    let count = explore_some(&pages, &["kernel.spin_locks=queued"], 3, &|race| {
+        assert_eq!(mapped(race), [0, 1, 5, 6, 7]);
+    });
+    assert!(count > 500, "{count} schedules");
+    let actors = [store(5), store(6), Unmap { page: 0, pages: 1024 }];
+    let count = explore_some(&actors, &["kernel.spin_locks=queued"], 3, &|race| assert_eq!(mapped(race), [0; 0]));
+    assert!(count > 300, "{count} schedules");
+}
+
+#[test]
 fn an_unmapped_page_stays_unmapped() {
     for lock in ["kernel.fault_lock=mm", "kernel.fault_lock=vma"] {
         let count = explore(&[store(5), store(6), Unmap { page: 4, pages: 3 }], &[lock], &|race| {

@@ -76,6 +76,35 @@ fn faults_wait_for_the_lock_of_a_page_table_as_a_closed_queue() {
 }
 
 #[test]
+fn a_queue_refers_to_the_lock_and_to_the_nodes_of_its_waiters() {
+    // Without caches, each reference takes four cycles.
+    let set = ["kernel.fault.install.cycles=50000", "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
+    let queued: Vec<&str> = set.iter().copied().chain(["kernel.spin_locks=queued"]).collect();
+    let install = |stats: &Statistics| stats.values["fault.stage.install.cycles"];
+    let alone = install(&faults("linux-6.12", 1, TOGETHER, &queued)) / PAGES;
+    for threads in [2, 3, 8] {
+        let stats = faults("linux-6.12", threads, TOGETHER, &queued);
+        let (count, contended) = (stats.values["fault.minor.count"], lock(&stats, "page_table.contended"));
+        assert!(contended * 10 > count * 9, "{threads} CPUs: {contended} of {count}");
+        // With several CPUs, mapped pages are counted in batches, which may cost a reference more.
+        let more = (install(&stats) - alone * count) / 4;
+        let batches = count / 64 + 8;
+        let expected = match threads {
+            // Its pending bit; then the word, read and written.
+            2 => 3 * contended,
+            // Behind the holder and other waiters: its node, the word, the tail, the node before its own; at the
+            // hand-over its node, the word, read and written, and the node behind it.
+            _ => 8 * contended,
+        };
+        let apart = more.abs_diff(expected);
+        assert!(apart <= batches + expected / 10, "{threads} CPUs: {more} references, not {expected}, for {contended}");
+        if threads == 2 {
+            assert!(apart <= batches, "{more} references, not {expected}");
+        }
+    }
+}
+
+#[test]
 fn faults_of_old_kernels_wait_for_the_line_of_mmap_sem_alone() {
     let set = ["machine.cache.cache_to_cache_latency_cycles=20000", "engine.sync_quantum_cycles=0"];
     for (kernel, lock_name) in [("linux-4.9", "mmap_read"), ("linux-6.12", "vma")] {

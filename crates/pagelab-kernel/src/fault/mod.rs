@@ -35,6 +35,7 @@ mod memory_file;
 mod parts;
 mod place;
 mod plan;
+mod queue;
 mod read_ahead;
 mod ready;
 mod route;
@@ -194,7 +195,11 @@ impl Fault {
             FaultState::Charge | FaultState::ChargeRead { .. } => Stage::Charge,
             FaultState::AnonVma { .. } | FaultState::Rmap => Stage::Rmap,
             FaultState::Lru => Stage::Lru,
-            FaultState::Lock | FaultState::Install { .. } | FaultState::Rehash { .. } => Stage::Install,
+            FaultState::Lock
+            | FaultState::Queue { .. }
+            | FaultState::HandOver { .. }
+            | FaultState::Install { .. }
+            | FaultState::Rehash { .. } => Stage::Install,
             FaultState::Return => Stage::Return,
         }
     }
@@ -292,6 +297,10 @@ impl Fault {
                 FaultState::Lock
             }
             FaultState::Lock => return self.go(|fault| Ok(fault.commit_lock(os, task))),
+            FaultState::Queue { key, place } => return self.go(|fault| Ok(fault.commit_queue(os, task, key, place))),
+            FaultState::HandOver { key, place } => {
+                return self.go(|fault| Ok(fault.commit_hand_over(os, task, key, place)));
+            }
             FaultState::TakeReady { entry } => self.take_ready(os, task, entry),
             FaultState::Install { entry } => return self.go(|fault| fault.commit_install(os, effects, task, entry)),
             FaultState::Rehash { entry, .. } => {
@@ -364,18 +373,6 @@ impl Fault {
         let uncovered = layer.spaces[space].table.uncover(&mut layer.memory.contents, va);
         uncovered.map_err(|NoRoom| layer.exhausted(Exhausted::Places(va)))?;
         Ok(FaultState::Return)
-    }
-
-    /// Takes the lock of the page-table page.
-    fn commit_lock(&mut self, os: &mut Os, task: TaskId) -> Result<FaultState, Next> {
-        let entry = self.entry(os);
-        let key = self.table_key(os, entry);
-        if !os.locks.acquire(key, task) {
-            self.progress.state = FaultState::Lock;
-            return Err(Next::Block(key));
-        }
-        let takes = self.progress.work == FaultWork::Ready && !self.layer(os).takes_in_faults();
-        Ok(if takes { FaultState::TakeReady { entry } } else { FaultState::Install { entry } })
     }
 
     /// Finds the VMA. Returns the next state, or what the handler must do instead of continuing.

@@ -4,6 +4,7 @@ use super::FaultOutcome;
 use super::io::Phase;
 use super::work::FaultWork;
 use crate::config::FaultKind;
+use crate::locks::QueuePlace;
 use crate::placement::PlacementStep;
 use crate::reclaim::{Dissolution, Pressure, ReclaimScan};
 use crate::vma::VaRange;
@@ -242,6 +243,16 @@ pub(super) enum FaultState {
     Lru,
     /// Take the lock of the page-table page.
     Lock,
+    /// Enter the queue of that lock.
+    Queue {
+        key: BlockKey,
+        place: QueuePlace,
+    },
+    /// Take the lock as the first of its queue.
+    HandOver {
+        key: BlockKey,
+        place: QueuePlace,
+    },
     /// Take a ready frame under that lock.
     TakeReady {
         entry: PhysAddr,

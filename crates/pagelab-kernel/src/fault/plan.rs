@@ -159,6 +159,8 @@ impl Fault {
                 let lock = space.lock_frame(self.entry(os));
                 step.take_lock(LockKind::PageTable, page_metadata(lock));
             }
+            &FaultState::Queue { key, place } => self.plan_queue(layer, key, place, step),
+            &FaultState::HandOver { key, place } => self.plan_hand_over(os, layer, key, place, step),
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
                 if let FaultWork::Copy { .. } = self.progress.work {
@@ -203,6 +205,8 @@ impl Fault {
                 | FaultState::Split { .. }
                 | FaultState::Parts { .. }
                 | FaultState::Lock
+                | FaultState::Queue { .. }
+                | FaultState::HandOver { .. }
                 | FaultState::AnonVma { .. }
                 | FaultState::Place(_)
                 | FaultState::TakeReady { .. }

@@ -43,6 +43,8 @@ pub enum CpuLine {
     WalkCounters = 12,
     /// Counters of mapped pages that are not in those of the address space yet.
     Resident = 13,
+    /// The CPU's node in the queue of a spin lock (`struct qnode`).
+    SpinNode = 14,
     /// Lines written by taking a page from a ring: sixteen lines.
     Rings = 16,
 }

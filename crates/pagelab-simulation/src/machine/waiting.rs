@@ -3,8 +3,8 @@
 //! A CPU whose task waits for a lock spins while the lock's holder runs on another CPU. When the holder itself waits,
 //! those that spin for it switch to other tasks. With `kernel.spin_locks = "queued"`, a released spin lock is reserved
 //! for the task that has spun longest (kernel/locking/qspinlock.c). Deviation: tasks that do not spin, since the holder
-//! did not run, are not in the queue; they get the lock when none spins. The queue's nodes are not simulated, so a
-//! hand-over moves the line of the lock alone. `agenda/tasks.rs` says what is modelled, with its source.
+//! did not run, get the lock when none spins. The references to the queue are in `pagelab-kernel`'s `fault/queue.rs`.
+//! `agenda/tasks.rs` says what is modelled, with its source.
 
 use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::scheduler::Scheduler;
@@ -100,7 +100,10 @@ impl Scheduler {
     /// Lets the task that has spun longest for a key continue, and reserves the key for it. False if no task spins.
     fn hand_over(&mut self, key: BlockKey, time: Cycles, os: &mut Os) -> bool {
         let spinning = |cpu: &CpuId| self.cpus[*cpu].state == CpuState::Spins(key);
-        let first = CpuId::all(self.cpus.len()).filter(spinning).min_by_key(|&cpu| self.cpus[cpu].waits_since);
+        let task = |cpu: CpuId| TaskId { cpu, number: self.cpus[cpu].task.number };
+        // In the order of the lock's queue; tasks without a place in it follow.
+        let order = |&cpu: &CpuId| (os.locks.ticket(key, task(cpu)).unwrap_or(u64::MAX), self.cpus[cpu].waits_since);
+        let first = CpuId::all(self.cpus.len()).filter(spinning).min_by_key(order);
         let Some(cpu) = first else { return false };
         let Self { cpus, lock_waits, .. } = self;
         let waiter = &mut cpus[cpu];
