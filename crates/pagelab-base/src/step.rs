@@ -179,6 +179,18 @@ pub enum BlockKey {
         /// Frame of the page-table page.
         frame: Pfn,
     },
+    /// The lock of a layer's free pages.
+    Zone {
+        /// The layer.
+        layer: LayerId,
+    },
+    /// The lock of the LRU lists of a memory cgroup.
+    Lru {
+        /// The layer whose lists they are.
+        layer: LayerId,
+        /// Number of the cgroup.
+        group: u32,
+    },
     /// Data that a layer's kernel keeps for its fault engine, per CPU and page size.
     Engine {
         /// The layer that has the engine.
@@ -211,6 +223,8 @@ impl BlockKey {
             Self::MappingsRead { space } => Some((space.layer, LockKind::MmapRead)),
             Self::Placement { space, .. } => Some((space.layer, LockKind::Placement)),
             Self::PageTable { layer, .. } => Some((layer, LockKind::PageTable)),
+            Self::Zone { layer } => Some((layer, LockKind::Zone)),
+            Self::Lru { layer, .. } => Some((layer, LockKind::Lru)),
             Self::Engine { layer, .. } => Some((layer, LockKind::Engine)),
             Self::Writeback { layer, .. } => Some((layer, LockKind::Writeback)),
             Self::Answer { .. } => None,
@@ -220,7 +234,7 @@ impl BlockKey {
     /// Whether Linux has a spin lock there.
     pub fn is_spin_lock(self) -> bool {
         match self {
-            Self::PageTable { .. } | Self::Placement { .. } => true,
+            Self::PageTable { .. } | Self::Placement { .. } | Self::Zone { .. } | Self::Lru { .. } => true,
             Self::Page { .. }
             | Self::Mappings { .. }
             | Self::MappingsRead { .. }

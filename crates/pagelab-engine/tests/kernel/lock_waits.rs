@@ -24,6 +24,15 @@ fn faults(kernel: &str, threads: u32, distance: u64, extra: &[&str]) -> Statisti
             script.access_of(thread, Access::new(AccessKind::Store, at, 8));
         }
     }
+    on_cores_with(kernel, extra, threads, script)
+}
+
+fn on_cores(extra: &[&str], threads: u32, script: ScriptWriter) -> Statistics {
+    on_cores_with("linux-6.12", extra, threads, script)
+}
+
+/// A run on cores of their own.
+fn on_cores_with(kernel: &str, extra: &[&str], threads: u32, script: ScriptWriter) -> Statistics {
     let fixed = ["machine.cores=8", "machine.threads_per_core=1", "engine.check=on"];
     let set: Vec<String> = fixed.iter().chain(extra).map(|&set| set.to_owned()).collect();
     let config = assemble(&Assembly {
@@ -117,5 +126,44 @@ fn faults_of_old_kernels_wait_for_the_line_of_mmap_sem_alone() {
         assert!(lock(&stats, &format!("{lock_name}.queued")) * 10 > count * 9, "{kernel}");
         // They take the time of their CPUs: the line serves a fault at a time.
         assert!(waited > stats.values["cycles"] / 2, "{kernel}: {waited}");
+    }
+}
+
+#[test]
+fn faults_that_move_batches_wait_for_shared_locks_as_a_closed_queue() {
+    const TOUCHED: u64 = 1024;
+    let simulate = |threads: u32, extra: &[&str]| {
+        let mut script = ScriptWriter::new();
+        let all: Vec<u32> = std::iter::once(0).chain((1..threads).map(|_| script.thread(0))).collect();
+        script.mmap(0, BASE, 64 * APART);
+        for page in 0..TOUCHED {
+            for (&thread, number) in all.iter().zip(0..) {
+                script.access_of(thread, Access::new(AccessKind::Store, BASE + 8 * APART * number + 0x1000 * page, 8));
+            }
+        }
+        // Without caches, and with a table for each thread.
+        on_cores(extra, threads, script)
+    };
+    // The lock of free pages, then that of the LRU lists; the cycles per page are so many that their work dominates.
+    for (name, zone, lru) in [("zone", 2000, 0), ("lru", 0, 2000)] {
+        let costs = format!(
+            r#"kernel.held_locks={{"zone_page":{{"instructions":1,"cycles":{zone}}},"lru_page":{{"instructions":1,"cycles":{lru}}}}}"#
+        );
+        // In turn, so that all end at about the same time.
+        let queued = "kernel.spin_locks=queued";
+        let set = [costs.as_str(), queued, "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
+        let without = simulate(1, &set[1..]);
+        let alone = simulate(1, &set);
+        // The held time of all batches of a thread.
+        let held = alone.values["elapsed_cycles"] - without.values["elapsed_cycles"];
+        assert!(held > TOUCHED * 2000 / 2, "{name}: {held} cycles");
+        for threads in [2, 4, 8] {
+            let stats = simulate(threads, &set);
+            let expected = alone.values["elapsed_cycles"].max(u64::from(threads) * held);
+            let elapsed = stats.values["elapsed_cycles"];
+            let apart = elapsed.abs_diff(expected) * 100 / expected;
+            assert!(apart <= 15, "{name}, {threads} CPUs: {elapsed} cycles, not {expected}");
+            assert!(lock(&stats, &format!("{name}.contended")) > 0, "{name}, {threads} CPUs");
+        }
     }
 }

@@ -4,6 +4,7 @@ mod block_io;
 mod boot;
 mod code;
 mod fault_kinds;
+mod held_locks;
 mod kernel;
 mod mapping_calls;
 mod stage_costs;
@@ -16,6 +17,7 @@ pub use block_io::{BlockIoConfig, CompletionBy};
 pub use boot::{BootConfig, MachineResources};
 pub use code::KernelCodeConfig;
 pub use fault_kinds::{FaultKind, FaultKinds, KindCosts};
+pub use held_locks::HeldLocksConfig;
 pub use kernel::{
     ClearingOrder, FaultLock, IdleTlb, KernelConfig, LruList, PageCache, ReclaimFlush, SpinLocks, VmaIndex, check_limit,
 };

@@ -46,7 +46,7 @@ impl Fault {
             let effects = layer.last_effects();
             let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
             self.target.frame = frame;
-            return Ok(refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors }));
+            return Ok(refilled.map_or(FaultState::Zeroing, |descriptors| self.refill(os, descriptors)));
         }
         if let (FaultWork::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
             // A large page that should have been copied whole is split, so that a part of it can be copied.

@@ -24,6 +24,7 @@
 
 mod allocate;
 mod anonymous;
+mod batches;
 mod cached_walk;
 mod copy;
 mod fallback;
@@ -194,7 +195,7 @@ impl Fault {
             FaultState::Zeroing | FaultState::Read { .. } => Stage::Zeroing,
             FaultState::Charge | FaultState::ChargeRead { .. } => Stage::Charge,
             FaultState::AnonVma { .. } | FaultState::Rmap => Stage::Rmap,
-            FaultState::Lru => Stage::Lru,
+            FaultState::Lru { .. } => Stage::Lru,
             FaultState::Lock
             | FaultState::Queue { .. }
             | FaultState::HandOver { .. }
@@ -283,19 +284,15 @@ impl Fault {
                 Ok(state) => state,
                 Err(next) => return Ok(next),
             },
-            FaultState::Refill { .. } => FaultState::Zeroing,
+            FaultState::Refill { lock, .. } => return self.go(|fault| Ok(fault.commit_refill(os, task, lock))),
             FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
             FaultState::Rmap if self.progress.work == FaultWork::SwapCached => FaultState::Lock,
             FaultState::Rmap if self.progress.work == FaultWork::Ready => {
                 FaultState::TakeReady { entry: self.entry(os) }
             }
-            FaultState::Rmap => FaultState::Lru,
-            FaultState::Lru => {
-                let (batch, frame) = (os.costs.lru_batch, self.target.frame);
-                self.layer(os).gather(cpu, frame, batch);
-                FaultState::Lock
-            }
+            FaultState::Rmap => FaultState::Lru { lock: self.lru_lock(os) },
+            FaultState::Lru { lock } => return self.go(|fault| Ok(fault.commit_lru(os, task, lock))),
             FaultState::Lock => return self.go(|fault| Ok(fault.commit_lock(os, task))),
             FaultState::Queue { key, place } => return self.go(|fault| Ok(fault.commit_queue(os, task, key, place))),
             FaultState::HandOver { key, place } => {

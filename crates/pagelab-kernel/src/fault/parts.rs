@@ -176,6 +176,17 @@ impl FaultProgress {
     }
 }
 
+/// How a step uses the lock of a batch of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BatchLock {
+    /// It refers to the lock's line, and holds no lock for a time; or it needs none.
+    Unheld,
+    /// Take the lock.
+    Take,
+    /// Do the batch's work, and release the lock.
+    Held,
+}
+
 /// What the current step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FaultState {
@@ -217,9 +228,10 @@ pub(super) enum FaultState {
     Deflate {
         frames: Vec<Pfn>,
     },
-    /// The CPU's list of free pages was empty and was refilled under the zone's lock; read the metadata of these pages.
+    /// The CPU's list of free pages was empty and is refilled under the zone's lock: write the metadata of these pages.
     Refill {
         descriptors: Vec<Pfn>,
+        lock: BatchLock,
     },
     /// Take the lock of the address space, if it is free, or make the VMA's `anon_vma` under it.
     AnonVma {
@@ -240,7 +252,10 @@ pub(super) enum FaultState {
     Zeroing,
     Charge,
     Rmap,
-    Lru,
+    /// Add the page to the CPU's batch for the LRU lists, after the batch has gone to the lists if it was full.
+    Lru {
+        lock: BatchLock,
+    },
     /// Take the lock of the page-table page.
     Lock,
     /// Enter the queue of that lock.

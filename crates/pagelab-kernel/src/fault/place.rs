@@ -74,7 +74,7 @@ impl Fault {
             PlacementProgress::Wait(key, step) => return Err((key, step)),
             PlacementProgress::Taken { frame, refilled } => {
                 self.target.frame = frame;
-                refilled.map_or(FaultState::Zeroing, |descriptors| FaultState::Refill { descriptors })
+                refilled.map_or(FaultState::Zeroing, |descriptors| self.refill(os, descriptors))
             }
             PlacementProgress::Ordinary => {
                 self.target.skips_policy = true;

@@ -1,5 +1,6 @@
 //! Costs of each step of a fault: cycles of the preset, and references to the kernel's data.
 
+use super::parts::BatchLock;
 use super::work::{FaultWork, pages};
 use super::{Fault, FaultState};
 use crate::config::{ClearingOrder, FaultLock, VmaIndex};
@@ -128,12 +129,7 @@ impl Fault {
                 layer.mechanisms.placement.plan(page.as_ref(), action, &layer.memory.view(context), step);
             }
             FaultState::Allocation => step.kernel_independent(RefKind::Write, cpu(CpuLine::FreeLists)),
-            FaultState::Refill { descriptors } => {
-                step.take_lock(LockKind::Zone, layer.data.zone_line());
-                for &page in descriptors {
-                    step.kernel(RefKind::Write, page_metadata(page));
-                }
-            }
+            FaultState::Refill { descriptors, lock } => self.plan_refill(os, layer, descriptors, *lock, step),
             FaultState::Split { frame } => self.plan_split(os, *frame, step),
             FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
             FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
@@ -154,7 +150,7 @@ impl Fault {
             }
             FaultState::Charge => layer.plan_charge(self.request.cpu, space.group, 1 << self.target.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
-            FaultState::Lru => layer.plan_gather(self.request.cpu, space.group, os.costs.lru_batch, step),
+            &FaultState::Lru { lock } => self.plan_lru(os, layer, space.group, lock, step),
             FaultState::Lock => {
                 let lock = space.lock_frame(self.entry(os));
                 step.take_lock(LockKind::PageTable, page_metadata(lock));
@@ -212,6 +208,7 @@ impl Fault {
                 | FaultState::TakeReady { .. }
                 | FaultState::Rehash { .. }
                 | FaultState::Refill { .. }
+                | FaultState::Lru { lock: BatchLock::Take }
                 | FaultState::Reclaim { .. }
                 | FaultState::WriteBack { .. }
                 | FaultState::Dissolve(_)

@@ -124,6 +124,8 @@ fn lock_word(key: BlockKey) -> Option<PhysAddr> {
         | BlockKey::Mappings { .. }
         | BlockKey::MappingsRead { .. }
         | BlockKey::Placement { .. }
+        | BlockKey::Zone { .. }
+        | BlockKey::Lru { .. }
         | BlockKey::Engine { .. }
         | BlockKey::Writeback { .. }
         | BlockKey::Answer { .. } => None,

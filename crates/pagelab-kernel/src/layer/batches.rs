@@ -44,13 +44,22 @@ impl Layer {
     /// lists' lock and the pages.
     pub fn plan_gather(&self, cpu: CpuId, group: GroupId, batch: u32, step: &mut Step) {
         step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
-        let gathered = &self.data.cpus[cpu].lru;
-        if gathered.len() >= batch as usize {
+        if self.has_full_batch(cpu, batch) {
             step.take_lock(LockKind::Lru, self.data.lru_line(group));
-            for &page in gathered {
-                step.kernel_independent(RefKind::Write, page_metadata(page));
-            }
+            self.plan_batch(cpu, step);
         }
+    }
+
+    /// Whether the CPU's batch for the LRU lists is full.
+    pub fn has_full_batch(&self, cpu: CpuId, batch: u32) -> bool {
+        self.data.cpus[cpu].lru.len() >= batch as usize
+    }
+
+    /// Plans the references to the pages of the CPU's batch; returns their number.
+    pub fn plan_batch(&self, cpu: CpuId, step: &mut Step) -> u64 {
+        let gathered = &self.data.cpus[cpu].lru;
+        gathered.iter().for_each(|&page| step.kernel_independent(RefKind::Write, page_metadata(page)));
+        gathered.len() as u64
     }
 
     /// Plans the references of counting a page that a fault maps: the CPU's own counter and, if `batch` pages are in

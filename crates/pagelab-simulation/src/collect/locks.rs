@@ -76,6 +76,7 @@ fn is_held(kind: LockKind, layer: &Layer, costs: &KernelConfig) -> bool {
         LockKind::Engine => layer.mechanisms.engine.is_some(),
         LockKind::Writeback => layer.memory.reclaim.is_some(),
         LockKind::MmapRead => costs.mapping_calls.is_some(),
-        LockKind::Vma | LockKind::Zone | LockKind::Lru | LockKind::Memcg | LockKind::Rss => false,
+        LockKind::Zone | LockKind::Lru => costs.held_locks.is_some(),
+        LockKind::Vma | LockKind::Memcg | LockKind::Rss => false,
     }
 }

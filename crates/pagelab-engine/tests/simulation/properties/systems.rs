@@ -58,6 +58,9 @@ const DISSOLVED_SEGMENTS: &str = r#"kernel.threads.late_segments={"bytes":"1MiB"
 /// The same as a last resort.
 const LAST_SEGMENTS: &str = r#"kernel.threads.late_segments={"bytes":"1MiB","least_bytes":"64KiB","sleep_cycles":20000,"dissolve":"last-resort"}"#;
 
+/// Batches that take long enough for others to wait for their locks.
+const HELD: &str = r#"kernel.held_locks={"zone_page":{"instructions":40},"lru_page":{"instructions":60,"cycles":900}}"#;
+
 /// Calls that take long enough for faults to wait for them.
 const CALLS: &str = r#"kernel.mapping_calls={"call":{"instructions":500,"cycles":9000},"unmap_page":{"instructions":200,"cycles":900},"change_page":{"instructions":50},"downgrade":"on"}"#;
 
@@ -84,6 +87,10 @@ pub const SYSTEMS: &[System] = &[
     ("mfoe-software", &[MFOE[0], MFOE[1], "kernel.vma_fallbacks=linux-6.10"]),
     ("hwdp", &[SMU[0], SMU[1], SMU[2], SMU[3], SMU[4], "kernel.vma_fallbacks=linux-6.10"]),
     ("radix", &[PTEMAGNET, CALLS, "kernel.vma_fallbacks=linux-6.10"]),
+    ("radix", &[HELD, SWAP, "kernel.cgroup_limit_bytes=1MiB", "kernel.spin_locks=queued"]),
+    ("nested-radix-cold", &[HELD, CALLS]),
+    ("radix", &[HELD, PTEMAGNET, "kernel.lru_batch=1"]),
+    ("mfoe", &[HELD, MFOE[0], MFOE[1], "kernel.spin_locks=queued"]),
     ("radix", &[LATE_SEGMENTS]),
     ("radix", &[DISSOLVED_SEGMENTS, SWAP, "machine.memory_bytes=3MiB"]),
     ("hashed-open", &[LAST_SEGMENTS, SWAP, "machine.memory_bytes=4MiB", "kernel.threads.kswapd=off"]),
