@@ -301,7 +301,10 @@ impl Simulation {
             lane.pop_part();
             self.resume(member, input, class, time);
         }
-        self.carry_out(at.owner, input, at.event())
+        self.carry_out(at.owner, input, at.event())?;
+        // A call that goes on is work of the owner's lane. If the CPU spins for a lock as another task, it stops.
+        self.scheduler.make_ready(at.owner, Class::LockWait, time, &self.kernels.os.locks);
+        Ok(())
     }
 
     /// A CPU has reached a wake: lets those that wait for it continue.
