@@ -138,6 +138,19 @@ fn without_contiguous_memory_there_is_no_segment() {
     assert_eq!((count(&stats, "made"), count(&stats, "refused")), (0, 0));
 }
 
+/// MADV_POPULATE_WRITE over a segment and the pages behind it ends, and maps only the latter.
+#[test]
+fn memory_of_a_late_segment_counts_as_populated() {
+    let mut script = half();
+    loads(&mut script, 20);
+    script.mmap(0, BASE + 2 * PAGES * 4096, 4096);
+    script.event(0, EventKind::Madvise { addr: BASE, len: (2 * PAGES + 1) * 4096, advice: 23 });
+    script.store(0, BASE + 2 * PAGES * 4096);
+    let stats = finish(script, "radix", &[LATE]);
+    assert_eq!((count(&stats, "made"), stats.values["fault.minor.count"]), (1, PAGES + 1));
+    assert_eq!(stats.values["populate.pages"], 1);
+}
+
 /// What cuts or ends a segment does so to a late one; the next program gets its memory at once.
 #[test]
 fn calls_cut_a_late_segment_and_its_memory_is_used_again() {

@@ -429,8 +429,9 @@ impl Fault {
             self.counters(os).forbidden += u64::from(self.request.exception);
             return FaultState::Return;
         }
-        if segment.is_some_and(|segment| segment.range.contains(self.request.va)) {
-            // The segment has grown since the exception.
+        if let Some(segment) = segment.filter(|segment| segment.range.contains(self.request.va)) {
+            // The segment has grown since the exception, or since the call that populates memory.
+            self.progress.present_to = segment.range.end;
             self.counters(os).raced += u64::from(self.request.exception);
             return FaultState::Return;
         }
