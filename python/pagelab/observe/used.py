@@ -17,9 +17,9 @@ from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe.processes import PROC
 
-SET_SECONDS = 0.4e-6
-"""For a page: the walk and the update of its entry at the first use after clearing. An estimate, from pairs of runs of
-a program that reads 1 GiB at random"""
+SET_SECONDS = 0.8e-6
+"""For a page: the walk and the update of its entry at the first use after clearing; an estimate from runs that
+docs/observe.md describes"""
 _SOFT_DIRTY = 1 << 55
 
 
