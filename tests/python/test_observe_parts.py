@@ -234,7 +234,8 @@ def test_hardware_events_are_counted_while_the_block_runs(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "pagelab.run_time.counters.find", lambda _: Counters({"cycles_user": "page-faults"}, "no walk cycles")
     )
-    touch = 'import time\nwhile True: bytearray(b"x") * (1 << 22); time.sleep(0.01)'
+    # New mappings: an allocator could give the same memory again.
+    touch = "import mmap, time\nwhile True: mmap.mmap(-1, 1 << 22).write(bytes(1 << 22)); time.sleep(0.01)"
     with subprocess.Popen([sys.executable, "-c", touch]) as program:
         with counters.counting([program.pid]) as counted:
             time.sleep(1.5)
