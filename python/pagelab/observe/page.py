@@ -1,4 +1,4 @@
-"""An observation on a page of the terminal, 100 columns wide."""
+"""An observation on a page of the terminal, 100 columns wide but for commands, which can be copied whole."""
 
 import io
 import platform
