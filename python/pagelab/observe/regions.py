@@ -8,7 +8,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Mapping as Lookup
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pagelab.observe.layout import Layout
 from pagelab.observe.mappings import HUGE_BYTES, Mapping
@@ -154,18 +154,16 @@ class ProcessRegions:
         at = bisect_right(self._begins, address) - 1
         return at if at >= 0 and address < self._mappings[at].end else None
 
+    def _region(self, mapping: Mapping) -> Region:
+        """A new region of one mapping."""
+        return Region(
+            self.pid, mapping.label, mapping.begin, mapping.end, mapping.anonymous, mapping.access, mapping.flags
+        )
+
     def _large_region(self, mapping: Mapping, former: list[Region]) -> Region:
         region = self._continued(mapping, former)
         if region is None:
-            region = Region(
-                self.pid,
-                mapping.label,
-                mapping.begin,
-                mapping.end,
-                mapping.anonymous,
-                mapping.access,
-                mapping.flags,
-            )
+            region = self._region(mapping)
             self.regions.append(region)
         region.begin, region.end, region.flags = mapping.begin, mapping.end, mapping.flags
         self._large.append(region)
@@ -186,17 +184,7 @@ class ProcessRegions:
     def _small_region(self, mapping: Mapping) -> Region:
         region = self._small.get(mapping.label)
         if region is None:
-            region = Region(
-                self.pid,
-                mapping.label,
-                mapping.begin,
-                mapping.end,
-                mapping.anonymous,
-                mapping.access,
-                mapping.flags,
-                mappings=0,
-                small=True,
-            )
+            region = replace(self._region(mapping), mappings=0, small=True)
             self._small[mapping.label] = region
             self.regions.append(region)
         region.mappings += 1
