@@ -67,7 +67,7 @@ _COMMANDS = {
     "model": _Source("model", "app"),
     "predict": _Source("predict"),
     "calibrate": _Source("calibrate"),
-    "observe": _Source("observe", runs_program=True),
+    "observe": _Source("observe", cls="Command", runs_program=True),
     "contiguity": _Source("contiguity"),
     "major-faults": _Source("native_major_faults", runs_program=True),
     "linux": None,

@@ -1,11 +1,9 @@
 """`pagelab contiguity`: how contiguous the pages of a real process are."""
 
 import json as json_format
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +12,7 @@ from rich.table import Table
 
 from pagelab import _engine
 from pagelab.capture.program_exit import SIGNALLED
+from pagelab.cli.interrupts import interrupts_for_the_program
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import print_table, warn
 from pagelab.inherited import leave_to_programs
@@ -106,7 +105,7 @@ def _run(command: Sequence[str], interval: float) -> "tuple[Measurement, int]":
 
     # Before anything runs in vain.
     zero_frame = contiguity.find_zero_frame()
-    with _interrupts_for_the_program():
+    with interrupts_for_the_program():
         leave_to_programs()
         try:
             program = subprocess.Popen(command, close_fds=False)
@@ -179,16 +178,3 @@ def _cell(statistic: str, value: float | None) -> str:
     if statistic not in RATIOS:
         return f"{value:,.0f}"
     return f"{value:.2f}" if statistic == "pte_lines_per_group" else f"{value:.2%}"
-
-
-@contextmanager
-def _interrupts_for_the_program() -> Iterator[None]:
-    """Ctrl-C ends the program, not us: the measurements until then are a result."""
-    previous = signal.getsignal(signal.SIGINT)
-    # One that is ignored is so for the program, too.
-    if previous != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

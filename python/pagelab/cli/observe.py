@@ -1,10 +1,8 @@
 """`pagelab observe`: what the memory of a running program does, at native speed."""
 
 import json as json_format
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +10,8 @@ import typer
 
 from pagelab import _engine
 from pagelab.capture.program_exit import SIGNALLED
+from pagelab.cli import command as base
+from pagelab.cli.interrupts import interrupts_for_the_program
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import warn
 from pagelab.output import ensure_ending, ensure_writable, write_atomically
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from pagelab.observe.targets import Target
 
 _SECONDS = 30.0
+
+
+class Command(base.Command):
+    """A command that reads options after PIDs, too; what follows the name of a program belongs to the program."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        options, _, _ = self.make_parser(ctx).parse_args(list(args))
+        words = list(options.get("target") or [])
+        ctx.allow_interspersed_args = bool(words) and words[0].isdecimal()
+        return super().parse_args(ctx, args)
 
 
 def command(
@@ -86,7 +96,8 @@ def command(
     words = target or []
     if bool(words) == (cgroup is not None):
         raise _engine.UsageError("name what to observe: PIDs, or --cgroup NAME, or a program after --")
-    _refuse_options_after_pids(words)
+    if words and words[0].isdecimal() and (wrong := [word for word in words if not word.isdecimal()]):
+        raise _engine.UsageError(f"this is not the number of a process: {wrong[0]}")
 
     from pagelab.observe.observation import Settings
 
@@ -95,14 +106,6 @@ def command(
         _observe_running(words, cgroup, Settings(limit, interval, share, referenced), json, destination)
     else:
         _observe_program(words, Settings(seconds, interval, share, referenced), json, destination)
-
-
-def _refuse_options_after_pids(words: Sequence[str]) -> None:
-    """What follows the first word could belong to a program that is run, so options after it are not read."""
-    first = next((number for number, word in enumerate(words) if not word.isdecimal()), len(words))
-    if 0 < first < len(words):
-        rest, numbers = " ".join(words[first:]), " ".join(words[:first])
-        raise _engine.UsageError(f"give options before the PIDs: pagelab observe {rest} {numbers}")
 
 
 def _share(text: str) -> float:
@@ -141,7 +144,7 @@ def _observe_program(words: Sequence[str], settings: "Settings", json: str | Non
     program = Program(words)
     try:
         observation = observe(program, settings)
-        with _interrupts_for_the_program():
+        with interrupts_for_the_program():
             # Standard output is the program's.
             _write(conclude(observation, words), json, destination, stderr=True)
             if not observation.ended:
@@ -166,15 +169,3 @@ def _write(conclusions: "Conclusions", json: str | None, destination: Path | Non
         print(text, end="", flush=True)
     else:
         print(page(conclusions), file=sys.stderr if stderr else sys.stdout, flush=True)
-
-
-@contextmanager
-def _interrupts_for_the_program() -> Iterator[None]:
-    """Ctrl-C is for the program alone now: the observation is over."""
-    previous = signal.getsignal(signal.SIGINT)
-    if previous != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
