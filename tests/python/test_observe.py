@@ -92,6 +92,18 @@ def region(document: Document) -> Document:
     return document["memory"][0]  # type: ignore[no-any-return]
 
 
+def projection(document: Document, change: str) -> Document:
+    """What a change of the largest region could save."""
+    begin = region(document)["begin"]
+    (match,) = [one for one in document["projections"] if (one["change"], one["begin"]) == (change, begin)]
+    return match  # type: ignore[no-any-return]
+
+
+def sampled_pages(document: Document) -> dict[int, int]:
+    """The pages of the sample by the bytes of the page that the kernel allocated, without sizes that have none."""
+    return {int(size): count for size, count in region(document)["layout"]["sampled_pages"].items() if count}
+
+
 def used(document: Document) -> list[int]:
     """The used memory of the largest region in each interval."""
     return [look["used"] for look in region(document)["looks"].values() if look["used"] is not None]
@@ -110,6 +122,11 @@ def test_dense_and_hot_memory_is_a_candidate(observed: Observe) -> None:
     assert largest["traits"] == ["dense and hot"]
     assert largest["layout"]["extents"] == largest["layout"]["dense_extents"] == 32
     assert largest["growth_at_most"] == 0
+    # Each page was touched once, and nothing was given back.
+    assert projection(document, "populate")["faults_spared"]["low"] == pytest.approx(64 * MIB / 4096, rel=0.05)
+    assert projection(document, "keep memory")["faults_spared"]["low"] == 0
+    if largest["layout"]["contiguity"]:
+        assert set(sampled_pages(document)) == {4096}
     assert document["verdict"]["kind"] == largest["verdict"] == "worth a recording"
     assert "walks may cost time" in document["verdict"]["reason"]
     assert f"pagelab advise --windows every=1G,length=10M -- {process.args[-3]}" in process.stderr
@@ -119,13 +136,11 @@ def test_sparse_memory_would_grow(observed: Observe) -> None:
     document, process = observed("sparse", 1.2)
     largest = region(document)
     assert largest["traits"] == ["sparse"]
-    assert largest["layout"] | {"contiguity": None} == {
-        "extents": 512,
-        "pages": 4096,
-        "dense_extents": 0,
-        "contiguity": None,
-    }
+    assert [largest["layout"][name] for name in ("extents", "pages", "dense_extents")] == [512, 4096, 0]
     assert largest["growth_at_most"] == 1008 * MIB
+    # A page in each 256 KiB.
+    growths = {size: projection(document, f"pages of {size}")["growth_at_most"] for size in ("64 KiB", "256 KiB")}
+    assert growths == {"64 KiB": 4096 * (60 << 10), "256 KiB": 1008 * MIB}
     assert "huge pages would add up to 1008 MiB" in process.stderr
 
 
@@ -163,6 +178,8 @@ def test_cold_huge_pages_are_seen(observed: Observe) -> None:
     assert middle(used(document)) == pytest.approx(8 * MIB, rel=0.1)
     assert largest["cold_huge_at_least"] == pytest.approx(56 * MIB, rel=0.05)
     assert largest["traits"] == ["cold huge pages"]
+    if largest["layout"]["contiguity"]:
+        assert set(sampled_pages(document)) == {2 * MIB}
     assert "of its huge pages were not used in the median interval" in " ".join(process.stderr.split())
 
 
@@ -174,6 +191,11 @@ def test_faults_at_a_known_rate_are_counted_and_placed(observed: Observe) -> Non
     assert faults <= document["faults"]["count"] <= faults + 500
     placed = sum(one["faults"] for one in document["memory"] if one["anonymous"])
     assert placed == pytest.approx(faults, rel=0.15)
+    # They are on 1,024 pages.
+    spared = projection(document, "keep memory")["faults_spared"]
+    assert spared["low"] <= faults - 1024 <= 1.15 * spared["high"]
+    assert spared["low"] >= 0.6 * faults
+    assert projection(document, "populate")["faults_spared"]["low"] == 1024
     code = document["faults"]["code"][0]
     assert code["stack"][0]["function"] == "touch_fresh"
     assert code["faults"] == pytest.approx(faults, rel=0.15)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pagelab.observe.code import CodeFaults, name_stacks
 from pagelab.observe.observation import Observation
+from pagelab.observe.projections import Projection, project
 from pagelab.observe.recipe import commands
 from pagelab.observe.time_shares import Share, TimeShares, time_shares
 from pagelab.observe.verdict import Judgement, Kind, Reach, judge, overall, tlb_reach
@@ -22,6 +23,7 @@ class Conclusions:
     kind: Kind
     reason: str
     recipes: Sequence[str]
+    projections: Sequence[Projection]
 
     @property
     def fault_seconds(self) -> Share | None:
@@ -50,4 +52,4 @@ def conclude(observation: Observation, command: Sequence[str] | None) -> Conclus
     kind, reason = overall(judgements, observation, times)
     by_faults = "fault" in reason
     recipes = commands(command, code, faults=by_faults) if kind is Kind.WORTH_A_RECORDING else []
-    return Conclusions(observation, times, code, reach, judgements, kind, reason, recipes)
+    return Conclusions(observation, times, code, reach, judgements, kind, reason, recipes, project(observation, times))

@@ -8,6 +8,7 @@ from pagelab import _engine
 from pagelab.observe.code import CodeFaults
 from pagelab.observe.conclusions import Conclusions
 from pagelab.observe.layout import PAGE_BYTES, Layout
+from pagelab.observe.projections import Projection
 from pagelab.observe.verdict import Judgement
 
 
@@ -39,6 +40,8 @@ def document(conclusions: Conclusions) -> dict[str, Any]:
         },
         "looks": _looks(conclusions),
         "memory": [_memory(one) for one in conclusions.judgements],
+        "projections": [_projection(one) for one in conclusions.projections],
+        "nodes": {str(node): list(cpus) for node, cpus in seen.looks.topology.cpus.items()},
         "tlb_reach": asdict(conclusions.reach),
         "pressure": {
             "of_group": seen.group_pressure,
@@ -97,6 +100,7 @@ def _memory(judged: Judgement) -> dict[str, Any]:
         "flags": region.flags,
         "looks": {str(number): asdict(amounts) for number, amounts in region.looks.items()},
         "layout": _layout(region.layout),
+        "nodes": {str(node): size for node, size in region.nodes.items()},
         "faults": region.faults,
         "fault_samples": region.samples,
         "verdict": judged.kind.value,
@@ -117,4 +121,21 @@ def _layout(layout: Layout | None) -> dict[str, Any] | None:
         "pages": layout.pages,
         "dense_extents": layout.dense_extents,
         "contiguity": layout.contiguity.to_dict() if layout.contiguity else None,
+        "pieces": {str(PAGE_BYTES << order): count for order, count in enumerate(layout.pieces)},
+        "sampled_pages": {str(PAGE_BYTES << order): count for order, count in enumerate(layout.orders)},
+    }
+
+
+def _projection(projection: Projection) -> dict[str, Any]:
+    region = projection.region
+    return {
+        "change": projection.change,
+        "setting": projection.setting,
+        "pid": region.pid if region else None,
+        "begin": region.begin if region else None,
+        "label": region.label if region else None,
+        "faults_spared": asdict(projection.spared) if projection.spared else None,
+        "saving_at_most": asdict(projection.saving) if projection.saving else None,
+        "growth_at_most": projection.growth,
+        "verdict": projection.kind.value,
     }

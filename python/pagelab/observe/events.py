@@ -76,6 +76,8 @@ class Sample:
     """Kernel code that ran, the innermost first; empty if the program's own did, or if the kernel hides it"""
     user: tuple[int, ...]
     """The program's code, the innermost first, as far as its frame pointers lead"""
+    cpu: int = -1
+    """The CPU that it ran on"""
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,11 @@ class Rings:
 
     def drain(self) -> Iterator[Sample]:
         """The samples since the last call."""
-        for _, ring in self._maps.values():
+        for cpu, (_, ring) in self._maps.items():
             head, tail = struct.unpack_from("<QQ", ring, _HEAD)
             data = _between(ring, tail, head)
             struct.pack_into("<Q", ring, _TAIL, head)
-            yield from self._samples(data)
+            yield from self._samples(data, cpu)
 
     def close(self) -> None:
         for _, ring in self._maps.values():
@@ -175,13 +177,13 @@ class Rings:
         self._maps.clear()
         self.descriptors.clear()
 
-    def _samples(self, data: bytes) -> Iterator[Sample]:
+    def _samples(self, data: bytes, cpu: int) -> Iterator[Sample]:
         at = 0
         while at < len(data):
             kind, _, size = _HEADER.unpack_from(data, at)
             body = at + _HEADER.size
             if kind == _SAMPLE:
-                yield _sample(data, body)
+                yield _sample(data, body, cpu)
             elif kind == _LOST:
                 self.lost += struct.unpack_from("<QQ", data, body)[1]
             at += size
@@ -194,7 +196,7 @@ def _between(ring: mmap.mmap, tail: int, head: int) -> bytes:
     return ring[begin:end] if begin < end else ring[begin : _OFFSET + _RING_BYTES] + ring[_OFFSET:end]
 
 
-def _sample(data: bytes, at: int) -> Sample:
+def _sample(data: bytes, at: int, cpu: int) -> Sample:
     # The instruction stands in the call chain, too.
     _, pid, _, address, period, depth = _BODY.unpack_from(data, at)
     chain = struct.unpack_from(f"<{depth}Q", data, at + _BODY.size)
@@ -205,7 +207,7 @@ def _sample(data: bytes, at: int) -> Sample:
             part = parts.get(entry, [])
         else:
             part.append(entry)
-    return Sample(pid, address, period, tuple(parts[KERNEL_MARK]), tuple(parts[USER_MARK]))
+    return Sample(pid, address, period, tuple(parts[KERNEL_MARK]), tuple(parts[USER_MARK]), cpu)
 
 
 def frequency(wanted: int) -> Rate:

@@ -8,7 +8,8 @@ Deviations: the process goes on while it is read. Frame numbers are hidden witho
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from pagelab.host.contiguity import (
     count_groups,
     find_zero_frame,
 )
+from pagelab.observe.folios import ORDERS, PageFlags
 from pagelab.observe.mappings import HUGE_BYTES, Mapping
 from pagelab.observe.processes import PROC
 
@@ -29,6 +31,8 @@ PAGE_BYTES = mmap.PAGESIZE
 MOST_ENTRIES = 1 << 27
 """Entries that a pass reads at most: those of 512 GiB of addresses, 1 GiB of text of the kernel"""
 _CHUNK = 1 << 18
+_SAMPLED_PIECES = 8
+"""Pieces of 2 MiB of a process whose frames' flags are read: 1 to 10 ms"""
 _PRESENT = np.uint64(1 << 63)
 _FRAME = np.uint64((1 << 55) - 1)
 
@@ -45,11 +49,19 @@ class Layout:
     """Those of the pieces of which at least half is in memory"""
     contiguity: Contiguity | None = None
     """None if frames are hidden"""
+    pieces: tuple[int, ...] = (0,) * ORDERS
+    """Aligned pieces of each order, from 4 KiB to 2 MiB, that lie in the extents and have at least one page"""
+    orders: tuple[int, ...] = (0,) * ORDERS
+    """Pages of a sample of the extents by the order of the page that the kernel allocated; all 0 if flags are hidden"""
 
     @property
     def growth(self) -> int:
         """Bytes that the memory would grow by if each of these pieces became a huge page."""
-        return (self.extents * LARGE_PAGES - self.pages) * PAGE_BYTES
+        return self.growth_with(ORDERS - 1)
+
+    def growth_with(self, order: int) -> int:
+        """The same with pages of another order."""
+        return ((self.pieces[order] << order) - self.pages) * PAGE_BYTES
 
     def __add__(self, other: "Layout") -> "Layout":
         known = self.contiguity is not None and other.contiguity is not None
@@ -58,6 +70,8 @@ class Layout:
             self.pages + other.pages,
             self.dense_extents + other.dense_extents,
             self.contiguity + other.contiguity if known and self.contiguity and other.contiguity else None,
+            tuple(map(add, self.pieces, other.pieces)),
+            tuple(map(add, self.orders, other.orders)),
         )
 
 
@@ -69,19 +83,29 @@ class Pagemaps:
             self._zero_frame: int | None = find_zero_frame()
         except UsageError:
             self._zero_frame = None
+        self._flags = PageFlags()
+
+    def close(self) -> None:
+        self._flags.close()
 
     @property
     def frames_known(self) -> bool:
         return self._zero_frame is not None
 
-    def layouts(self, pid: int, mappings: list[Mapping]) -> dict[int, Layout]:
+    def layouts(self, pid: int, mappings: list[Mapping], *, sizes: bool = True) -> dict[int, Layout]:
         """The layouts of mappings by their begins, as far as their entries are not too many.
+
+        Args:
+            pid: The process.
+            mappings: The mappings.
+            sizes: Whether flags of a sample of frames are read, which tell the sizes of pages.
 
         Raises:
             ProcessEndedError: the process has ended.
         """
         layouts: dict[int, Layout] = {}
         left = MOST_ENTRIES
+        resident = sum(mapping.resident for mapping in mappings)
         try:
             descriptor = os.open(PROC / str(pid) / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -91,33 +115,66 @@ class Pagemaps:
                 left -= mapping.size // PAGE_BYTES
                 if left < 0:
                     break
-                layouts[mapping.begin] = self._layout(descriptor, mapping)
+                sampled = -(-_SAMPLED_PIECES * mapping.resident // max(resident, 1)) if sizes else 0
+                layouts[mapping.begin] = self._layout(descriptor, mapping, sampled)
         finally:
             os.close(descriptor)
         return layouts
 
-    def _layout(self, descriptor: int, mapping: Mapping) -> Layout:
+    def _layout(self, descriptor: int, mapping: Mapping, sampled: int) -> Layout:
         total = Layout(contiguity=Contiguity() if self.frames_known else None)
         for first, entries in _entries(descriptor, mapping):
             present = (entries & _PRESENT) != 0
             if present.any():
-                total += self._count(first, entries & _FRAME, present, mapping)
+                # Of a mapping in several chunks, each has its part of the sample.
+                part = -(-sampled * len(entries) * PAGE_BYTES // mapping.size)
+                total += self._count(first, entries & _FRAME, present, mapping, min(part, sampled))
         return total
 
-    def _count(self, first: int, frames: NDArray[np.uint64], present: NDArray[np.bool_], mapping: Mapping) -> Layout:
+    def _count(
+        self, first: int, frames: NDArray[np.uint64], present: NDArray[np.bool_], mapping: Mapping, sampled: int
+    ) -> Layout:
         whole = slice(-first % LARGE_PAGES, len(present) - (first + len(present)) % LARGE_PAGES)
         begin = max(first + whole.start, -(-mapping.begin // HUGE_BYTES) * LARGE_PAGES) - first
         end = min(first + whole.stop, mapping.end // HUGE_BYTES * LARGE_PAGES) - first
-        pieces = present[begin:end].reshape(-1, LARGE_PAGES).sum(axis=1) if end > begin else np.zeros(0, dtype=int)
+        extents = present[begin : max(end, begin)].reshape(-1, LARGE_PAGES)
+        pages = extents.sum(axis=1)
         contiguity = None
         if self._zero_frame is not None:
             contiguity = count_groups(frames, present & (frames != self._zero_frame))
-        return Layout(
-            extents=int(np.count_nonzero(pieces)),
-            pages=int(pieces.sum()),
-            dense_extents=int(np.count_nonzero(pieces >= LARGE_PAGES // 2)),
+        layout = Layout(
+            extents=int(np.count_nonzero(pages)),
+            pages=int(pages.sum()),
+            dense_extents=int(np.count_nonzero(pages >= LARGE_PAGES // 2)),
             contiguity=contiguity,
+            pieces=_pieces(extents),
         )
+        if contiguity is None or not sampled or not self._flags.readable or not layout.extents:
+            return layout
+        used = np.flatnonzero(pages)
+        chosen = used[np.linspace(0, len(used) - 1, min(sampled, len(used))).astype(int)]
+        return replace(layout, orders=self._orders(frames[begin:end].reshape(-1, LARGE_PAGES), extents, chosen))
+
+    def _orders(
+        self, frames: NDArray[np.uint64], present: NDArray[np.bool_], chosen: NDArray[np.int_]
+    ) -> tuple[int, ...]:
+        """The orders of the pages of the chosen pieces of 2 MiB."""
+        sums = (0,) * ORDERS
+        for number in chosen.tolist():
+            own = present[number] & (frames[number] != np.uint64(self._zero_frame or 0))
+            sums = tuple(map(add, sums, self._flags.orders(frames[number], own)))
+        return sums
+
+
+def _pieces(extents: NDArray[np.bool_]) -> tuple[int, ...]:
+    """How many aligned pieces of each order have a page."""
+    counts = []
+    pieces = extents
+    for _ in range(ORDERS):
+        counts.append(int(np.count_nonzero(pieces)))
+        if pieces.shape[1] > 1:
+            pieces = pieces[:, ::2] | pieces[:, 1::2]
+    return tuple(counts)
 
 
 def _entries(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[np.uint64]]]:

@@ -9,11 +9,14 @@ from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe.layout import Pagemaps
 from pagelab.observe.mappings import HUGE_BYTES, Mapping, mappings
+from pagelab.observe.nodes import Topology, nodes_of_mappings, topology
 from pagelab.observe.processes import identify
 from pagelab.observe.regions import Amounts, ProcessRegions, Region
 from pagelab.observe.used import SET_SECONDS, AccessedBits
 
 _PAGE_BYTES = 4096
+_LOOKS_PER_SAMPLE = 8
+"""Looks per sample of the sizes of pages"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Looks:
     bits: AccessedBits | None
     """None if accessed bits are not to be cleared"""
     pagemaps: Pagemaps = field(default_factory=Pagemaps)
+    topology: Topology = field(default_factory=topology)
     regions: dict[int, ProcessRegions] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
@@ -89,7 +93,9 @@ class Looks:
         wanted = [one for one in listed if one.anonymous and one.size >= HUGE_BYTES and one.resident]
         with suppress(ProcessEndedError):
             # What was listed counts if it ends now.
-            regions.set_layouts(self.pagemaps.layouts(pid, wanted))
+            regions.set_layouts(self.pagemaps.layouts(pid, wanted, sizes=number % _LOOKS_PER_SAMPLE == 0))
+            if self.topology.several:
+                regions.set_nodes(nodes_of_mappings(pid))
         return listed
 
     def _clear(self, pid: int, listed: Iterable[Mapping]) -> float:

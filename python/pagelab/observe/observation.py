@@ -68,6 +68,10 @@ class Observation:
     fault_samples: int = 0
     lost: int = 0
     threads_left_out: int = 0
+    from_start: bool = False
+    """Whether it is a program that was observed from the start"""
+    cpus: Counter[int] = field(default_factory=Counter)
+    """Samples of the CPU time by CPU"""
     clock: Counter[tuple[int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=Counter)
     pressure: Pressure = field(default_factory=lambda: Pressure(None, {}))
     group_pressure: bool = False
@@ -94,6 +98,8 @@ def observe(target: Target, settings: Settings, begins: Callable[[], object] = l
         looks = Looks(AccessedBits() if settings.referenced else None)
         observation = Observation(target.title, settings, looks, Budget(settings.budget), refused)
         run = _Run(target, observation, None if isinstance(sampler, str) else sampler)
+        observation.from_start = is_program
+        stack.callback(looks.pagemaps.close)
         run.attach()
         observation.hardware = stack.enter_context(counting(list(observation.pids)))
         begins()
@@ -172,7 +178,7 @@ class _Run:
         if self._sampler:
             observation.fault_samples = self._sampler.fault_samples
             observation.lost, observation.threads_left_out = self._sampler.lost, self._sampler.left_out
-            observation.clock = self._sampler.clock_samples
+            observation.clock, observation.cpus = self._sampler.clock_samples, self._sampler.cpus
         self._budget.close()
 
     @property

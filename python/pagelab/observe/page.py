@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pagelab.observe import changes
 from pagelab.observe.conclusions import Conclusions
 from pagelab.observe.kernel_code import OTHER
+from pagelab.observe.nodes import Topology
 from pagelab.observe.pressure import EVENTS
 from pagelab.observe.time_shares import Share
 from pagelab.observe.verdict import Judgement
@@ -31,12 +33,16 @@ def page(conclusions: Conclusions) -> str:
         _verdict(conclusions),
         _time(conclusions),
         _memory(conclusions),
+        _changes(conclusions),
         _over_time(conclusions),
         _code(conclusions),
         _machine(conclusions),
         _wrapped(missing_lines(conclusions), bullet="* "),
     ]
-    titles = ("", "Verdict", "Where the CPU time goes", "Memory", "Over time", "Code that faults", "", "Not known here")
+    titles = (
+        *("", "Verdict", "Where the CPU time goes", "Memory", "What changes could save", "Over time"),
+        *("Code that faults", "", "Not known here"),
+    )
     return "\n\n".join(
         f"{title}\n\n{part}" if title else part for title, part in zip(titles, parts, strict=True) if part
     )
@@ -95,7 +101,7 @@ def _memory(conclusions: Conclusions) -> str:
         table.add_row(*_row(one))
     others = len(conclusions.judgements) - len(judged)
     more = [f"… and {others} more (--json has them)"] if others else []
-    return "\n".join([_render(table), *more, *_details(judged)])
+    return "\n".join([_render(table), *more, *_details(judged, conclusions.observation.looks.topology)])
 
 
 def _row(judged: Judgement) -> tuple[str, ...]:
@@ -119,9 +125,10 @@ def _shortened(label: str, columns: int = 18) -> str:
     return label if len(label) <= columns else f"{label[: columns - 1]}…"
 
 
-def _details(judged: Sequence[Judgement]) -> Iterator[str]:
+def _details(judged: Sequence[Judgement], nodes: Topology) -> Iterator[str]:
     for one in judged:
-        parts = list(_facts(one))
+        sizes = (changes.page_text(one.region), changes.node_text(one.region, nodes))
+        parts = [*_facts(one), *filter(None, sizes)]
         if parts:
             place = f"{_shortened(one.region.label)} at {one.region.begin:#x}"
             yield _wrapped([f"{place}: {'; '.join(parts)}"], bullet="* ")
@@ -143,6 +150,17 @@ def _facts(judged: Judgement) -> Iterator[str]:
         yield f"{size_text(region.last.swapped)} in swap"
     if region.last.shared >= max(region.last.resident // 2, 1):
         yield f"{size_text(region.last.shared)} shared with other processes"
+
+
+def _changes(conclusions: Conclusions) -> str:
+    rows = changes.shown(conclusions)
+    table = _table(*changes.TITLES, left=(0, 1, 5))
+    for one in rows[: changes.MOST_ROWS]:
+        table.add_row(*changes.row(one))
+    others = len(rows) - changes.MOST_ROWS
+    more = [f"… and {others} more (--json has them)"] if others > 0 else []
+    parts = [_render(table)] if rows else []
+    return "\n".join([*parts, *more, _wrapped(list(changes.lines(conclusions)), bullet="* ")])
 
 
 def _over_time(conclusions: Conclusions) -> str:

@@ -56,6 +56,8 @@ class Region:
     """By the number of the look"""
     layout: Layout | None = None
     """At the look that showed the most pages"""
+    nodes: Lookup[int, int] = field(default_factory=dict)
+    """Bytes on each NUMA node at the last look; empty with one node"""
     faults: float = 0.0
     """Estimated from samples"""
     samples: int = 0
@@ -137,8 +139,23 @@ class ProcessRegions:
                 sums[id(region)] = sums[id(region)] + layout if id(region) in sums else layout
         for region in self.regions:
             seen = sums.get(id(region))
-            if seen is not None and (region.layout is None or seen.pages >= region.layout.pages):
-                region.layout = seen
+            if seen is None:
+                continue
+            former = region.layout
+            # Not every look samples the sizes of pages.
+            orders = seen.orders if former is None or any(seen.orders) else former.orders
+            most = seen if former is None or seen.pages >= former.pages else former
+            region.layout = replace(most, orders=orders)
+
+    def set_nodes(self, nodes: Lookup[int, Lookup[int, int]]) -> None:
+        """Takes the bytes on each node of the last look's mappings, by their begins."""
+        sums: dict[int, dict[int, int]] = {}
+        for mapping, region in zip(self._mappings, self._owners, strict=True):
+            own = sums.setdefault(id(region), {})
+            for node, size in nodes.get(mapping.begin, {}).items():
+                own[node] = own.get(node, 0) + size
+        for region in self.regions:
+            region.nodes = sums.get(id(region), region.nodes)
 
     def region_at(self, address: int) -> Region | None:
         """The region of an address at the last look."""

@@ -68,6 +68,8 @@ class Sampler:
         """Threads without events, as there may not be so many"""
         self.clock_samples: Counter[tuple[int, tuple[int, ...], tuple[int, ...]]] = Counter()
         """By process, kernel code and the program's code"""
+        self.cpus: Counter[int] = Counter()
+        """Samples of the CPU time by CPU"""
         self.fault_samples = 0
         self.sampled_processes: set[int] = set()
 
@@ -99,6 +101,7 @@ class Sampler:
         clocked = list(self._clock.drain())
         for sample in clocked:
             self.clock_samples[sample.pid, sample.kernel, sample.user] += 1
+            self.cpus[sample.cpu] += 1
             self.sampled_processes.add(sample.pid)
         self.sampled_processes.update(sample.pid for sample in faults)
         weighted = [FaultSample(fault.pid, fault.address, float(fault.period), fault.user) for fault in faults]
