@@ -160,7 +160,7 @@ def test_a_stream_uses_what_it_has_passed_in_an_interval(observed: Observe) -> N
 
 
 def test_a_working_set_that_doubles_is_seen(observed: Observe) -> None:
-    document, _ = observed("doubling", 2.4)
+    document, process = observed("doubling", 2.4)
     looks = document["looks"]
     early = [look["used"] for look in looks if look["used"] is not None and 0.4 < look["seconds"] < 1.1]
     late = [look["used"] for look in looks if look["used"] is not None and look["seconds"] > 1.7]
@@ -168,6 +168,12 @@ def test_a_working_set_that_doubles_is_seen(observed: Observe) -> None:
     assert late
     assert middle(early) == pytest.approx(16 * MIB, rel=0.1)
     assert middle(late) == pytest.approx(32 * MIB, rel=0.1)
+    curve = [one["used"] for one in document["working_set"]]
+    assert curve == [look["used"] for look in looks if look["used"] is not None]
+    place = f"{region(document)['begin']:#x}"
+    (row,) = re.findall(rf"{place} +32 MiB +([▒▓█]+)$", process.stderr, re.MULTILINE)
+    # Half of it at first, if a look fell into that time, and then all.
+    assert re.fullmatch("[▒▓█]?[▒▓]*█+", row)
 
 
 def test_cold_huge_pages_are_seen(observed: Observe) -> None:

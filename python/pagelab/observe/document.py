@@ -7,6 +7,7 @@ from typing import Any
 from pagelab import _engine
 from pagelab.observe.code import CodeFaults
 from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.heat import heat_map
 from pagelab.observe.layout import PAGE_BYTES, Layout
 from pagelab.observe.projections import Projection
 from pagelab.observe.verdict import Judgement
@@ -39,6 +40,7 @@ def document(conclusions: Conclusions) -> dict[str, Any]:
             "kernel": {name: asdict(share) for name, share in conclusions.times.parts.items()},
         },
         "looks": _looks(conclusions),
+        "working_set": _working_set(conclusions),
         "memory": [_memory(one) for one in conclusions.judgements],
         "projections": [_projection(one) for one in conclusions.projections],
         "nodes": {str(node): list(cpus) for node, cpus in seen.looks.topology.cpus.items()},
@@ -85,6 +87,14 @@ def _code(code: CodeFaults) -> dict[str, Any]:
 
 def _looks(conclusions: Conclusions) -> list[dict[str, Any]]:
     return [{**asdict(look), **asdict(amounts)} for look, amounts in conclusions.observation.looks.totals()]
+
+
+def _working_set(conclusions: Conclusions) -> list[dict[str, Any]]:
+    heat = heat_map(conclusions.observation.looks)
+    return [
+        {"begin": interval.begin, "end": interval.end, "used": used}
+        for interval, used in zip(heat.intervals, heat.working_set, strict=True)
+    ]
 
 
 def _memory(judged: Judgement) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pagelab.observe import changes
 from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.heat import curve, heat_map, merged, shades
 from pagelab.observe.kernel_code import OTHER
 from pagelab.observe.nodes import Topology
 from pagelab.observe.pressure import EVENTS
@@ -23,6 +24,7 @@ WIDTH = 100
 _MOST_REGIONS = 12
 _MOST_LOOKS = 12
 _MOST_CODE = 8
+_COLUMNS = 56
 _LEAST_PART = 0.005
 
 
@@ -35,13 +37,14 @@ def page(conclusions: Conclusions) -> str:
         _memory(conclusions),
         _changes(conclusions),
         _over_time(conclusions),
+        _heat(conclusions),
         _code(conclusions),
         _machine(conclusions),
         _wrapped(missing_lines(conclusions), bullet="* "),
     ]
     titles = (
         *("", "Verdict", "Where the CPU time goes", "Memory", "What changes could save", "Over time"),
-        *("Code that faults", "", "Not known here"),
+        *("Used memory over time", "Code that faults", "", "Not known here"),
     )
     return "\n\n".join(
         f"{title}\n\n{part}" if title else part for title, part in zip(titles, parts, strict=True) if part
@@ -176,6 +179,30 @@ def _over_time(conclusions: Conclusions) -> str:
         sizes = (amounts.resident, amounts.huge, amounts.swapped, amounts.shared)
         table.add_row(f"{look.seconds:.2f}", *map(size_text, sizes), used, interval)
     return _render(table)
+
+
+def _heat(conclusions: Conclusions) -> str:
+    """The working set, and a line of the heat map per mapping; a column is an interval, or the most of several."""
+    heat = heat_map(conclusions.observation.looks)
+    known = [used for used in heat.working_set if used is not None]
+    if not known:
+        return ""
+    table = _table("at", "resident", "used", left=(0, 2))
+    most = f"{size_text(min(known))} to {size_text(max(known))}"
+    table.add_row("working set", most, curve(merged(heat.working_set, _COLUMNS)))
+    hottest = sorted(heat.rows, key=lambda row: -(row.region.most_used or 0))[:_MOST_REGIONS]
+    for row in heat.rows:
+        if row in hottest:
+            place = f"{row.region.begin:#x}" if not row.region.small else _shortened(row.region.label, 14)
+            table.add_row(place, size_text(row.region.largest.resident), shades(merged(row.parts, _COLUMNS)))
+    begin, end = heat.intervals[0].begin, heat.intervals[-1].end
+    others = len(heat.rows) - len(hottest)
+    more = f"; {others} more mappings are in --json" if others else ""
+    note = (
+        f"Second {begin:.1f} to {end:.1f}, {len(heat.intervals)} intervals. Blank: less than 1 % of the mapping was "
+        f"used, ░ to 25 %, ▒ to 50 %, ▓ to 90 %, █ more, · unknown{more}."
+    )
+    return f"{_render(table)}\n{_wrapped([note])}"
 
 
 def _code(conclusions: Conclusions) -> str:
