@@ -19,6 +19,7 @@ _ENDINGS = {
     "HTML": (".html", ".htm"),
     "JSON": (".json", ".json.gz"),
     "CSV": (".csv", ".txt"),
+    "Parquet": (".parquet",),
     "Markdown": (".md", ".txt"),
     "TOML": (".toml",),
     "a trace": (".trace",),

@@ -16,6 +16,7 @@ from pagelab.host import contiguity
 from pagelab.observe import counters, layout, pressure
 from pagelab.observe.budget import Budget
 from pagelab.observe.code import CodeFaults, Frame
+from pagelab.observe.events import Access
 from pagelab.observe.groups import group_named
 from pagelab.observe.kernel_code import KernelSymbols
 from pagelab.observe.layout import Layout, Pagemaps
@@ -24,6 +25,7 @@ from pagelab.observe.observation import Settings, observe
 from pagelab.observe.processes import descendants
 from pagelab.observe.recipe import commands
 from pagelab.observe.regions import ProcessRegions
+from pagelab.observe.sampling import Sampler
 from pagelab.observe.targets import Members
 from pagelab.observe.verdict import tlb_reach
 from pagelab.run_time.counters import Counters
@@ -330,3 +332,13 @@ def test_children_belong_to_their_parents() -> None:
             os.kill(pid, 9)
     assert known[0] == shell.pid
     assert len(known) == 2
+
+
+def test_the_period_of_samples_follows_the_rate_of_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagelab.observe.events.access", lambda: Access(kernel=True))
+    sampler = Sampler()
+    periods = []
+    for faults, seconds in ((10, 1.0), (7000, 1.0), (7001, 1.0), (100_000, 0.5), (10**9, 1.0), (0, 0.0)):
+        sampler.adapt(faults, seconds)
+        periods.append(sampler._faults.period)
+    assert periods == [7, 7, 11, 211, 20117, 7]

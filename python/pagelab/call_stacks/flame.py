@@ -125,8 +125,12 @@ def _bar(node: FrameNode, metric: str, part: float, level: int, begin: float) ->
 def _describe(node: FrameNode, metric: str, part: float) -> str:
     where = f" in {PurePath(node.frame.file).name}" if node.frame.file else ""
     cost = node.cost
+    share = f"{node.frame.function}{where}: {100 * part:.1f} % of {METRICS[metric]}\n"
+    if not cost.cycles and not cost.walks:
+        # Of a program that ran natively, faults are counted and their cycles are not.
+        return f"{share}{counted(cost.faults, 'page fault', 'page faults')}"
     return (
-        f"{node.frame.function}{where}: {100 * part:.1f} % of {METRICS[metric]}\n"
+        f"{share}"
         f"{counted(cost.walks, 'walk', 'walks')}, {short(cost.translation_cycles)} cycles of translation\n"
         f"{counted(cost.faults, 'page fault', 'page faults')}, {short(cost.fault_cycles)} cycles"
     )

@@ -3,6 +3,7 @@
 import json as json_format
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from pagelab.cli import command as base
 from pagelab.cli.interrupts import interrupts_for_the_program
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import warn
-from pagelab.output import ensure_ending, ensure_writable, write_atomically
+from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
 
 # They take numpy, which takes longer to import than the command line to answer.
 if TYPE_CHECKING:
@@ -23,6 +24,26 @@ if TYPE_CHECKING:
     from pagelab.observe.targets import Target
 
 _SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go, beside the page of the terminal."""
+
+    json: str | None
+    """`-`: instead of that page"""
+    document: Path | None
+    report: Path | None
+    samples: Path | None
+
+    def ensure(self) -> None:
+        """Refuses names that cannot be written, before anything is observed."""
+        files = ((self.document, "JSON"), (self.report, "HTML"), (self.samples, "Parquet"))
+        ensure_apart(*(path for path, _ in files if path))
+        for path, content in files:
+            if path:
+                ensure_ending(path, content)
+                ensure_writable(path)
 
 
 class Command(base.Command):
@@ -82,16 +103,21 @@ def command(
         ),
     ] = True,
     json: Json = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE.html", help=f"Write a page with charts. {MISSING_FOLDERS}")
+    ] = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option("--samples", metavar="FILE.parquet", help="Write the sampled faults, a row each."),
+    ] = None,
 ) -> None:
     """Observe a running program at native speed: memory, faults and their cost, and what is worth a recording.
 
     No process is stopped, and nothing is left behind. Ctrl-C prints what is known until then. The exit status is that
     of the program that was run.
     """
-    destination = Path(json) if json not in (None, "-") else None
-    if destination:
-        ensure_ending(destination, "JSON")
-        ensure_writable(destination)
+    outputs = Outputs(json, Path(json) if json not in (None, "-") else None, report, samples)
+    outputs.ensure()
     share = _share(budget)
     words = target or []
     if bool(words) == (cgroup is not None):
@@ -103,9 +129,9 @@ def command(
 
     if cgroup is not None or all(word.isdecimal() for word in words):
         limit = _SECONDS if seconds is None else seconds
-        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), json, destination)
+        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs)
     else:
-        _observe_program(words, Settings(seconds, interval, share, referenced), json, destination)
+        _observe_program(words, Settings(seconds, interval, share, referenced), outputs)
 
 
 def _share(text: str) -> float:
@@ -119,9 +145,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _observe_running(
-    words: Sequence[str], cgroup: str | None, settings: "Settings", json: str | None, destination: Path | None
-) -> None:
+def _observe_running(words: Sequence[str], cgroup: str | None, settings: "Settings", outputs: Outputs) -> None:
     from pagelab.observe.conclusions import conclude
     from pagelab.observe.groups import group_named
     from pagelab.observe.observation import observe
@@ -133,10 +157,10 @@ def _observe_running(
     program = command_of(numbers[0]) if len(numbers) == 1 else None
     until = f"{chosen.title} for {settings.seconds:g} s; Ctrl-C ends it and prints what is known"
     observation = observe(chosen, settings, lambda: print(f"observing {until}", file=sys.stderr, flush=True))
-    _write(conclude(observation, program), json, destination)
+    _write(conclude(observation, program), outputs)
 
 
-def _observe_program(words: Sequence[str], settings: "Settings", json: str | None, destination: Path | None) -> None:
+def _observe_program(words: Sequence[str], settings: "Settings", outputs: Outputs) -> None:
     from pagelab.observe.conclusions import conclude
     from pagelab.observe.observation import observe
     from pagelab.observe.targets import Program
@@ -146,7 +170,7 @@ def _observe_program(words: Sequence[str], settings: "Settings", json: str | Non
         observation = observe(program, settings)
         with interrupts_for_the_program():
             # Standard output is the program's.
-            _write(conclude(observation, words), json, destination, stderr=True)
+            _write(conclude(observation, words), outputs, stderr=True)
             if not observation.ended:
                 warn(f"the program goes on; this command ends with it (process {program.pid})")
             status = program.finish()
@@ -158,14 +182,20 @@ def _observe_program(words: Sequence[str], settings: "Settings", json: str | Non
         sys.exit(status if status > 0 else SIGNALLED - status)
 
 
-def _write(conclusions: "Conclusions", json: str | None, destination: Path | None, *, stderr: bool = False) -> None:
+def _write(conclusions: "Conclusions", outputs: Outputs, *, stderr: bool = False) -> None:
     from pagelab.observe.document import document
     from pagelab.observe.page import page
 
-    text = json_format.dumps(document(conclusions), indent=2) + "\n" if json else ""
-    if destination:
-        write_atomically(destination, text)
-    if json == "-":
+    text = json_format.dumps(document(conclusions), indent=2) + "\n" if outputs.json else ""
+    if outputs.document:
+        write_atomically(outputs.document, text)
+    if outputs.samples:
+        write_atomically(outputs.samples, conclusions.observation.log.parquet(conclusions.names))
+    if outputs.report:
+        from pagelab.observe.report import render
+
+        write_atomically(outputs.report, render(conclusions))
+    if outputs.json == "-":
         print(text, end="", flush=True)
     else:
         print(page(conclusions), file=sys.stderr if stderr else sys.stdout, flush=True)

@@ -9,7 +9,7 @@ from pagelab.observe.regions import ProcessRegions
 
 MOST_STACKS = 200
 """Stacks that are named, those with the most faults; the others are counted without names"""
-_FRAMES = 6
+_FRAMES = 16
 _LIBRARY = ("libc.", "libc-", "ld-linux", "libstdc++", "[vdso]")
 _UNKNOWN = "unknown code"
 
@@ -58,15 +58,22 @@ class CodeFaults:
         return next(outside, None)
 
 
-def name_stacks(stacks: Mapping[Stack, float], processes: Mapping[int, ProcessRegions]) -> list[CodeFaults]:
-    """The stacks with the most faults, named."""
-    top = sorted(stacks.items(), key=lambda pair: -pair[1])[:MOST_STACKS]
-    places = {stack: [_place(processes.get(stack[0]), address) for address in stack[1][:_FRAMES]] for stack, _ in top}
+def name_stacks(
+    stacks: Mapping[Stack, float], processes: Mapping[int, ProcessRegions]
+) -> dict[Stack, tuple[Frame, ...]]:
+    """The names of the stacks with the most faults, which come first."""
+    top = sorted(stacks, key=lambda stack: -stacks[stack])[:MOST_STACKS]
+    places = {stack: [_place(processes.get(stack[0]), address) for address in stack[1][:_FRAMES]] for stack in top}
     symbols = _symbols(place for ones in places.values() for place in ones)
+    unknown = (Frame(_UNKNOWN, "", ""),)
+    return {stack: tuple(_frame(place, symbols) for place in places[stack]) or unknown for stack in top}
+
+
+def faults_by_code(stacks: Mapping[Stack, float], names: Mapping[Stack, tuple[Frame, ...]]) -> list[CodeFaults]:
+    """The faults of the stacks that have names, the most first; stacks of the same functions are one."""
     named: dict[tuple[Frame, ...], float] = {}
-    for stack, faults in top:
-        frames = tuple(_frame(place, symbols) for place in places[stack]) or (Frame(_UNKNOWN, "", ""),)
-        named[frames] = named.get(frames, 0.0) + faults
+    for stack, frames in names.items():
+        named[frames] = named.get(frames, 0.0) + stacks[stack]
     return sorted((CodeFaults(*pair) for pair in named.items()), key=lambda code: -code.faults)
 
 

@@ -1,9 +1,9 @@
 """An observation with what follows from it: shares of time, code, judgements, and what to record."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pagelab.observe.code import CodeFaults, name_stacks
+from pagelab.observe.code import CodeFaults, Frame, Stack, faults_by_code, name_stacks
 from pagelab.observe.observation import Observation
 from pagelab.observe.projections import Projection, project
 from pagelab.observe.recipe import commands
@@ -17,6 +17,8 @@ class Conclusions:
 
     observation: Observation
     times: TimeShares
+    names: Mapping[Stack, tuple[Frame, ...]]
+    """Of the stacks with the most faults"""
     code: Sequence[CodeFaults]
     reach: Reach
     judgements: Sequence[Judgement]
@@ -46,10 +48,12 @@ def conclude(observation: Observation, command: Sequence[str] | None) -> Conclus
         command: How what was observed is started, if it is one program.
     """
     times = time_shares(observation)
-    code = name_stacks(observation.stacks, observation.looks.regions)
+    names = name_stacks(observation.stacks, observation.looks.regions)
+    code = faults_by_code(observation.stacks, names)
     reach = tlb_reach()
     judgements = judge(observation, times, reach)
     kind, reason = overall(judgements, observation, times)
     by_faults = "fault" in reason
     recipes = commands(command, code, faults=by_faults) if kind is Kind.WORTH_A_RECORDING else []
-    return Conclusions(observation, times, code, reach, judgements, kind, reason, recipes, project(observation, times))
+    projections = project(observation, times)
+    return Conclusions(observation, times, names, code, reach, judgements, kind, reason, recipes, projections)

@@ -4,8 +4,8 @@ Models: nothing; perf_event_open(2) is called directly. So nothing is written to
     kernel releases every event when this process ends, however it ends.
 Source: perf_event_open(2), include/uapi/linux/perf_event.h.
 Deviations: an event on a thread is inherited by the threads and processes that it starts. The kernel allows rings of
-    inherited events for one CPU at a time, so each sampled event is opened for each thread and each CPU. The kernel
-    adapts the period of each of these to a frequency; a sample says how many events it stands for.
+    inherited events for one CPU at a time, so each sampled event is opened for each thread and each CPU. Each of these
+    counts its own events up to the period, so a thread with fewer events than that has no sample.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ import mmap
 import os
 import platform
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -23,12 +24,14 @@ from pathlib import Path
 _SYSCALLS = {"x86_64": 298, "aarch64": 241, "riscv64": 241}
 _SOFTWARE = 1
 _INHERIT, _DISABLED, _ENABLE_ON_EXEC = 1 << 1, 1 << 0, 1 << 12
-_FREQUENCY = 1 << 10
 _EXCLUDE_KERNEL, _EXCLUDE_HYPERVISOR = 1 << 5, 1 << 6
 _CLOSE_ON_EXEC = 1 << 3
-_IP, _TID, _ADDRESS, _CALL_CHAIN, _PERIOD = 1 << 0, 1 << 1, 1 << 3, 1 << 5, 1 << 8
-_SAMPLED = _IP | _TID | _ADDRESS | _PERIOD | _CALL_CHAIN
-_SET_OUTPUT, _ENABLE, _DISABLE = 0x2405, 0x2400, 0x2401
+_IP, _TID, _TIME, _ADDRESS, _CALL_CHAIN = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 5
+# If samples told their period, the kernel would sample each event of the kernel's own (`perf_swevent_event`).
+_SAMPLED = _IP | _TID | _TIME | _ADDRESS | _CALL_CHAIN
+# Times are those of `time.monotonic`.
+_USE_CLOCK = 1 << 25
+_SET_OUTPUT, _ENABLE, _DISABLE, _SET_PERIOD = 0x2405, 0x2400, 0x2401, 0x40082404
 _LOST, _SAMPLE = 2, 9
 # Markers in call chains: what follows was executed in the kernel, or by the program.
 KERNEL_MARK, USER_MARK = 2**64 - 128, 2**64 - 512
@@ -42,7 +45,6 @@ _RING_BYTES = 32 * mmap.PAGESIZE
 _DEPTH = 48
 """Entries of a call chain at most"""
 _PARANOIA = Path("/proc/sys/kernel/perf_event_paranoid")
-_HIGHEST_RATE = Path("/proc/sys/kernel/perf_event_max_sample_rate")
 
 
 class Software(IntEnum):
@@ -68,6 +70,8 @@ class Sample:
     """A sampled event."""
 
     pid: int
+    seconds: float
+    """When it was, by `time.monotonic`"""
     address: int
     """Of a fault: the address whose translation was missing"""
     period: int
@@ -107,7 +111,7 @@ def access() -> Access:
 
 def count(event: Software, thread: int, seen: Access, *, on_execution: bool = False) -> int:
     """A counter of a thread and of what it starts; a descriptor."""
-    return _opened(event, thread, -1, seen, on_execution, None)
+    return _opened(event, thread, -1, seen, on_execution, 0)
 
 
 def read(descriptor: int) -> int:
@@ -119,20 +123,11 @@ def close(descriptor: int) -> None:
     os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class Rate:
-    """How often an event is sampled."""
-
-    value: int
-    is_frequency: bool
-    """Whether `value` is samples per second, and not events per sample"""
-
-
 class Rings:
     """A ring per CPU for the samples of one event."""
 
-    def __init__(self, event: Software, seen: Access, rate: "Rate") -> None:
-        self.event, self._seen, self._rate = event, seen, rate
+    def __init__(self, event: Software, seen: Access, period: int) -> None:
+        self.event, self._seen, self.period = event, seen, period
         self.lost = 0
         self.descriptors: list[int] = []
         self._maps: dict[int, tuple[int, mmap.mmap]] = {}
@@ -145,7 +140,7 @@ class Rings:
             EventsRefusedError: the kernel refuses it.
         """
         for cpu in online_cpus():
-            descriptor = _opened(self.event, thread, cpu, self._seen, on_execution, self._rate)
+            descriptor = _opened(self.event, thread, cpu, self._seen, on_execution, self.period)
             self.descriptors.append(descriptor)
             try:
                 if cpu in self._maps:
@@ -160,6 +155,13 @@ class Rings:
         """Begins or stops sampling, of the threads that were started meanwhile, too."""
         for descriptor in self.descriptors:
             fcntl.ioctl(descriptor, _ENABLE if enabled else _DISABLE, 0)
+
+    def set_period(self, period: int) -> None:
+        """Takes one of N events from now on."""
+        if period != self.period:
+            self.period = period
+            for descriptor in self.descriptors:
+                fcntl.ioctl(descriptor, _SET_PERIOD, struct.pack("<Q", period))
 
     def drain(self) -> Iterator[Sample]:
         """The samples since the last call."""
@@ -183,7 +185,7 @@ class Rings:
             kind, _, size = _HEADER.unpack_from(data, at)
             body = at + _HEADER.size
             if kind == _SAMPLE:
-                yield _sample(data, body, cpu)
+                yield _sample(data, body, self.period, cpu)
             elif kind == _LOST:
                 self.lost += struct.unpack_from("<QQ", data, body)[1]
             at += size
@@ -196,9 +198,9 @@ def _between(ring: mmap.mmap, tail: int, head: int) -> bytes:
     return ring[begin:end] if begin < end else ring[begin : _OFFSET + _RING_BYTES] + ring[_OFFSET:end]
 
 
-def _sample(data: bytes, at: int, cpu: int) -> Sample:
+def _sample(data: bytes, at: int, period: int, cpu: int) -> Sample:
     # The instruction stands in the call chain, too.
-    _, pid, _, address, period, depth = _BODY.unpack_from(data, at)
+    _, pid, _, nanoseconds, address, depth = _BODY.unpack_from(data, at)
     chain = struct.unpack_from(f"<{depth}Q", data, at + _BODY.size)
     parts: dict[int, list[int]] = {KERNEL_MARK: [], USER_MARK: []}
     part: list[int] = []
@@ -207,16 +209,7 @@ def _sample(data: bytes, at: int, cpu: int) -> Sample:
             part = parts.get(entry, [])
         else:
             part.append(entry)
-    return Sample(pid, address, period, tuple(parts[KERNEL_MARK]), tuple(parts[USER_MARK]), cpu)
-
-
-def frequency(wanted: int) -> Rate:
-    """A number of samples per second and event, at most what the kernel allows."""
-    try:
-        allowed = int(_HIGHEST_RATE.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        allowed = wanted
-    return Rate(max(min(wanted, allowed), 1), is_frequency=True)
+    return Sample(pid, nanoseconds / 1e9, address, period, tuple(parts[KERNEL_MARK]), tuple(parts[USER_MARK]), cpu)
 
 
 def online_cpus() -> list[int]:
@@ -228,25 +221,22 @@ def online_cpus() -> list[int]:
     return cpus
 
 
-def _opened(event: Software, thread: int, cpu: int, seen: Access, on_execution: bool, rate: Rate | None) -> int:
+def _opened(event: Software, thread: int, cpu: int, seen: Access, on_execution: bool, period: int) -> int:
     try:
-        return _open(event, thread, cpu, kernel=seen.kernel, on_execution=on_execution, rate=rate)
+        return _open(event, thread, cpu, kernel=seen.kernel, on_execution=on_execution, period=period)
     except ProcessLookupError:
         raise ThreadEndedError from None
     except OSError as error:
         raise EventsRefusedError(_reason(error)) from None
 
 
-def _open(
-    event: Software, thread: int, cpu: int, *, kernel: bool, on_execution: bool = False, rate: Rate | None = None
-) -> int:
-    flags = _INHERIT | _EXCLUDE_HYPERVISOR
+def _open(event: Software, thread: int, cpu: int, *, kernel: bool, on_execution: bool = False, period: int = 0) -> int:
+    flags = _INHERIT | _EXCLUDE_HYPERVISOR | _USE_CLOCK
     flags |= 0 if kernel else _EXCLUDE_KERNEL
     flags |= _DISABLED | _ENABLE_ON_EXEC if on_execution else 0
-    flags |= _FREQUENCY if rate and rate.is_frequency else 0
     attributes = _ATTRIBUTES.pack(
-        *(_SOFTWARE, _ATTRIBUTES.size, event, rate.value if rate else 0, _SAMPLED if rate else 0, 0, flags),
-        *(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, _DEPTH if rate else 0, 0),
+        *(_SOFTWARE, _ATTRIBUTES.size, event, period, _SAMPLED if period else 0, 0, flags),
+        *(0, 0, 0, 0, 0, 0, 0, time.CLOCK_MONOTONIC, 0, 0, _DEPTH if period else 0, 0),
     )
     number = _SYSCALLS.get(platform.machine())
     if number is None:

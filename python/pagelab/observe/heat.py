@@ -72,7 +72,7 @@ def merged(values: Sequence[float | None], columns: int) -> list[float | None]:
 
 
 def shades(parts: Sequence[float | None]) -> str:
-    """A letter per value: blank if nothing was used, a full block from nine tenths on."""
+    """A letter per value: blank if nothing was used, a full block from 90 % on."""
     return "".join(_UNKNOWN if part is None else _SHADES[_level(part)] for part in parts)
 
 

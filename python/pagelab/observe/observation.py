@@ -17,7 +17,8 @@ from pagelab.observe.counters import HardwareCounts, counting
 from pagelab.observe.events import EventsRefusedError
 from pagelab.observe.looks import Looks
 from pagelab.observe.pressure import Pressure, read_pressure
-from pagelab.observe.processes import Identity, identify, threads
+from pagelab.observe.processes import Identity, identify
+from pagelab.observe.samples import FaultLog
 from pagelab.observe.sampling import FaultSample, Sampler, Totals, sampling
 from pagelab.observe.targets import Members, Program, Target
 from pagelab.observe.used import AccessedBits
@@ -65,6 +66,7 @@ class Observation:
     """Estimated faults by the program's code"""
     elsewhere: float = 0.0
     """Faults in memory that no look has shown, estimated"""
+    log: FaultLog = field(default_factory=FaultLog)
     fault_samples: int = 0
     lost: int = 0
     threads_left_out: int = 0
@@ -93,7 +95,7 @@ def observe(target: Target, settings: Settings, begins: Callable[[], object] = l
     """
     is_program = isinstance(target, Program)
     with ExitStack() as stack:
-        sampler = stack.enter_context(sampling(_thread_count(target), on_execution=is_program))
+        sampler = stack.enter_context(sampling(on_execution=is_program))
         refused = sampler if isinstance(sampler, str) else None
         looks = Looks(AccessedBits() if settings.referenced else None)
         observation = Observation(target.title, settings, looks, Budget(settings.budget), refused)
@@ -110,10 +112,6 @@ def observe(target: Target, settings: Settings, begins: Callable[[], object] = l
             observation.interrupted = True
         run.finish()
     return observation
-
-
-def _thread_count(target: Target) -> int:
-    return sum(len(threads(pid)) for pid in target.members())
 
 
 class _Run:
@@ -196,6 +194,7 @@ class _Run:
         if sampled:
             scale = observation.totals.faults / sampled
             observation.elsewhere *= scale
+            observation.log.scale = scale
             observation.stacks = {stack: faults * scale for stack, faults in observation.stacks.items()}
             for region in regions:
                 region.faults *= scale
@@ -237,6 +236,9 @@ class _Run:
         else:
             self._observation.totals = self._counted_by_processes()
         totals, now = self._observation.totals, self._elapsed
+        if self._sampler and self._observation.rates:
+            before, faults_before, _ = self._observation.rates[-1]
+            self._sampler.adapt(totals.faults - faults_before, now - before)
         self._observation.rates.append((now, totals.faults, totals.cpu_seconds))
         in_program = len(faults) * FAULT_SAMPLE_SECONDS + clocked * CLOCK_SAMPLE_SECONDS
         self._budget.in_program += in_program
@@ -285,6 +287,7 @@ class _Run:
         for fault in self._pending:
             process = self._looks.regions.get(fault.pid)
             region = process.region_at(fault.address) if process else None
+            self._observation.log.add(fault, fault.seconds - (self._begin or 0.0), region)
             if region is None:
                 self._observation.elsewhere += fault.weight
             else:

@@ -3,7 +3,7 @@
 import io
 import platform
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -57,6 +57,11 @@ def _wrapped(lines: Sequence[str], bullet: str = "") -> str:
 
 
 def _head(conclusions: Conclusions) -> str:
+    return _wrapped(head_lines(conclusions))
+
+
+def head_lines(conclusions: Conclusions) -> list[str]:
+    """What was observed, and what observing cost."""
     seen = conclusions.observation
     ended = " (it has ended)" if seen.ended else " (interrupted)" if seen.interrupted else ""
     processes = f", {len(seen.pids)} processes" if len(seen.pids) > 1 else ""
@@ -64,7 +69,7 @@ def _head(conclusions: Conclusions) -> str:
         f"{seen.title}: {seen.seconds:.1f} s observed{ended}, {seen.totals.cpu_seconds:.2f} s of CPU time{processes}, "
         f"{platform.system()} {platform.release()}"
     )
-    return _wrapped([title, *cost_lines(conclusions)])
+    return [title, *cost_lines(conclusions)]
 
 
 def _verdict(conclusions: Conclusions) -> str:
@@ -101,13 +106,14 @@ def _memory(conclusions: Conclusions) -> str:
         return ""
     table = _table("", "at", "size", "resident", "huge", "used", "faults", "verdict", left=(0, 1, 7))
     for one in judged:
-        table.add_row(*_row(one))
+        table.add_row(*memory_row(one))
     others = len(conclusions.judgements) - len(judged)
     more = [f"… and {others} more (--json has them)"] if others else []
-    return "\n".join([_render(table), *more, *_details(judged, conclusions.observation.looks.topology)])
+    return "\n".join([_render(table), *more, *_wrapped_each(details(judged, conclusions.observation.looks.topology))])
 
 
-def _row(judged: Judgement) -> tuple[str, ...]:
+def memory_row(judged: Judgement) -> tuple[str, ...]:
+    """What memory it is, where, its sizes, faults and verdict."""
     region, amounts = judged.region, judged.region.largest
     used = "–" if region.most_used is None else size_text(region.most_used)
     place = f"{region.begin:#x}" if not region.small else f"{region.mappings} mappings"
@@ -128,13 +134,18 @@ def _shortened(label: str, columns: int = 18) -> str:
     return label if len(label) <= columns else f"{label[: columns - 1]}…"
 
 
-def _details(judged: Sequence[Judgement], nodes: Topology) -> Iterator[str]:
+def _wrapped_each(lines: Iterable[str]) -> list[str]:
+    return [_wrapped([line], bullet="* ") for line in lines]
+
+
+def details(judged: Sequence[Judgement], nodes: Topology) -> Iterator[str]:
+    """A line for each of which there is more to say than its row does."""
     for one in judged:
         sizes = (changes.page_text(one.region), changes.node_text(one.region, nodes))
         parts = [*_facts(one), *filter(None, sizes)]
         if parts:
             place = f"{_shortened(one.region.label)} at {one.region.begin:#x}"
-            yield _wrapped([f"{place}: {'; '.join(parts)}"], bullet="* ")
+            yield f"{place}: {'; '.join(parts)}"
 
 
 def _facts(judged: Judgement) -> Iterator[str]:

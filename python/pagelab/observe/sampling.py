@@ -1,7 +1,7 @@
 """Faults and CPU time of the observed threads, sampled at rates that keep the bound on cost.
 
-Models: every fault is counted, and some are sampled. A sample stands for as many faults as the kernel let pass since
-    the one before. Those after the last sample, and those while sampling is off, are taken to be like the sampled ones.
+Models: every fault is counted, and one of a number is sampled, which follows the rate of faults. A sample stands for
+    that number. Faults after the last sample, and those while sampling is off, are taken to be like the sampled ones.
 Parameters: the rates, below. To keep the bound, `Sampler.sample` turns sampling off for a while.
 """
 
@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pagelab.observe import events
-from pagelab.observe.events import EventsRefusedError, Rate, Rings, Software, ThreadEndedError
+from pagelab.observe.events import EventsRefusedError, Rings, Software, ThreadEndedError
 from pagelab.observe.processes import threads
 
 FAULTS_PER_SECOND = 1000
-"""Sampled on all CPUs together by the threads that are there at the beginning, while all fault"""
-_FEWEST_PER_SECOND = 50
+"""Sampled at most, by all threads together"""
+PERIODS = (7, 11, 17, 29, 47, 79, 127, 211, 347, 577, 947, 1567, 2609, 4349, 7247, 12071, 20117)
+"""Faults per sample; prime, so that patterns of faults do not fall in step with them. With the first, a burst of
+500,000 faults per second costs the program a seventh of its time, until the next tick"""
 CLOCK_NANOSECONDS = 2_003_001
 """About 499 samples per second of CPU time; not a multiple of timers that programs use"""
 _SPARE_DESCRIPTORS = 100
@@ -29,6 +31,8 @@ class FaultSample:
     """A sampled fault."""
 
     pid: int
+    seconds: float
+    """When it was, by `time.monotonic`"""
     address: int
     weight: float
     """Faults that it stands for"""
@@ -48,10 +52,9 @@ class Totals:
 class Sampler:
     """The events of all observed threads."""
 
-    def __init__(self, expected_threads: int, *, on_execution: bool = False) -> None:
+    def __init__(self, *, on_execution: bool = False) -> None:
         """
         Args:
-            expected_threads: How many will be attached.
             on_execution: Whether events begin when the process executes a program.
 
         Raises:
@@ -59,9 +62,8 @@ class Sampler:
         """
         self.access = events.access()
         self._on_execution = on_execution
-        each = max(FAULTS_PER_SECOND // max(expected_threads, 1), _FEWEST_PER_SECOND)
-        self._faults = Rings(Software.PAGE_FAULTS, self.access, events.frequency(each))
-        self._clock = Rings(Software.CPU_CLOCK, self.access, Rate(CLOCK_NANOSECONDS, is_frequency=False))
+        self._faults = Rings(Software.PAGE_FAULTS, self.access, PERIODS[0])
+        self._clock = Rings(Software.CPU_CLOCK, self.access, CLOCK_NANOSECONDS)
         self._sampling = True
         self._counters: dict[Software, list[int]] = {event: [] for event in _COUNTED}
         self.left_out = 0
@@ -104,7 +106,9 @@ class Sampler:
             self.cpus[sample.cpu] += 1
             self.sampled_processes.add(sample.pid)
         self.sampled_processes.update(sample.pid for sample in faults)
-        weighted = [FaultSample(fault.pid, fault.address, float(fault.period), fault.user) for fault in faults]
+        weighted = [
+            FaultSample(fault.pid, fault.seconds, fault.address, float(fault.period), fault.user) for fault in faults
+        ]
         return weighted, len(clocked)
 
     def totals(self) -> Totals:
@@ -114,6 +118,11 @@ class Sampler:
             self._sum(Software.MINOR_FAULTS),
             self._sum(Software.MAJOR_FAULTS),
         )
+
+    def adapt(self, faults: int, seconds: float) -> None:
+        """Follows the rate of faults: so many in so many seconds."""
+        wanted = faults / max(seconds, 1e-3) / FAULTS_PER_SECOND
+        self._faults.set_period(next((period for period in PERIODS if period >= wanted), PERIODS[-1]))
 
     def sample(self, wanted: bool) -> None:
         """Turns sampling on or off; counting goes on."""
@@ -148,10 +157,10 @@ def _raised_limit() -> int:
 
 
 @contextmanager
-def sampling(expected_threads: int, *, on_execution: bool = False) -> Iterator["Sampler | str"]:
+def sampling(*, on_execution: bool = False) -> Iterator["Sampler | str"]:
     """A sampler until the end of the block, or why there is none."""
     try:
-        sampler = Sampler(expected_threads, on_execution=on_execution)
+        sampler = Sampler(on_execution=on_execution)
     except EventsRefusedError as error:
         yield str(error)
         return

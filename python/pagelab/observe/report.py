@@ -1,0 +1,145 @@
+"""An observation as one page of HTML, complete in a single file, with the scripts and the style of reports."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import jinja2
+from markupsafe import Markup
+
+from pagelab import _engine
+from pagelab.call_stacks import flame
+from pagelab.call_stacks.cost import Cost
+from pagelab.call_stacks.stacks import Call, Frame, Location, Stack
+from pagelab.observe import changes, charts, page
+from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.heat import heat_map
+from pagelab.observe.words import cost_lines, fault_line, missing_lines, walk_line
+from pagelab.report import glossary
+from pagelab.report.bundle import bundle
+from pagelab.report.charts import without_checks
+from pagelab.report.page import Figure
+
+_ESTIMATED = (
+    "Estimated from samples. While sampling paused to keep the bound on cost, there are no bars, and the others are "
+    "higher by as much."
+)
+_MEMORY = ("memory", "at", "size", "resident", "huge", "used", "faults", "verdict")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A heading with charts, a table and remarks."""
+
+    title: str
+    id: str
+    figures: Sequence[Figure] = ()
+    titles: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    notes: Sequence[str] = ()
+    graph: Markup | None = None
+
+
+def render(conclusions: Conclusions) -> str:
+    """The page."""
+    with without_checks():
+        parts = [_memory(conclusions), _over_time(conclusions), _faults(conclusions), _changes(conclusions)]
+    missing = missing_lines(conclusions)
+    if missing:
+        parts.append(Part("Not known here", "missing", notes=missing))
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["explained"] = glossary.explained
+    kind = conclusions.kind.value
+    return environment.get_template("observation.html").render(
+        title=conclusions.observation.title.strip("`"),
+        head=page.head_lines(conclusions),
+        verdict=f"{kind[0].upper()}{kind[1:]}: {conclusions.reason}.",
+        facts=[fault_line(conclusions), walk_line(conclusions)],
+        commands=conclusions.recipes,
+        parts=[part for part in parts if part.figures or part.rows or part.notes],
+        version=_engine.__version__,
+        style=Markup(files("pagelab.report").joinpath("style.css").read_text(encoding="utf-8")),
+        script=Markup(files("pagelab.report").joinpath("script.js").read_text(encoding="utf-8")),
+        bundle=Markup(bundle()),
+    )
+
+
+def _text(name: str) -> str:
+    return files("pagelab.observe").joinpath(name).read_text(encoding="utf-8")
+
+
+def _memory(conclusions: Conclusions) -> Part:
+    nodes = conclusions.observation.looks.topology
+    return Part(
+        "Memory",
+        "memory",
+        titles=_MEMORY,
+        rows=[page.memory_row(one) for one in conclusions.judgements],
+        notes=list(page.details(conclusions.judgements, nodes)),
+    )
+
+
+def _over_time(conclusions: Conclusions) -> Part:
+    looks = conclusions.observation.looks
+    heat = heat_map(looks)
+    figures = []
+    if looks.looks:
+        caption = "Of all processes together. What was used is that of the interval that ends there."
+        figures.append(Figure("Working set", caption, charts.working_set(looks)))
+    if heat.intervals and heat.rows:
+        caption = (
+            "A row is a mapping of 2 MiB or more, in the order of addresses; a rectangle is an interval. The colour is "
+            "the used part of the most that was resident. Where there is none, it is not known."
+        )
+        figures.append(Figure("Used memory by mapping and time", caption, charts.heat(heat)))
+    return Part("Over time", "time", figures)
+
+
+def _faults(conclusions: Conclusions) -> Part:
+    seen = conclusions.observation
+    if not len(seen.log):
+        return Part("Page faults", "faults")
+    figures = [
+        Figure(
+            "Faults over time by mapping", "Estimated from samples.", charts.faults_over_time(seen.log, seen.seconds)
+        )
+    ]
+    number = charts.most_faulting(seen.log)
+    if number is not None:
+        title = f"Where in {charts.name_of(seen.log.regions[number])}"
+        caption = "Of the mapping with the most faults: their addresses over time."
+        figures.append(Figure(title, caption, charts.fault_addresses(seen.log, number, seen.seconds)))
+    graph = flame.draw(_stacks(conclusions), "faults", "Flame graph of page faults")
+    notes = [
+        "Each bar is a function in one context, below the function that called it. Its width is the share of the "
+        "sampled page faults in it and in what it called, as far as frame pointers lead. Point at a bar for its "
+        f"figures. {graph.note}".strip()
+    ]
+    return Part("Page faults", "faults", figures, notes=notes, graph=Markup(graph.svg))
+
+
+def _stacks(conclusions: Conclusions) -> list[Stack]:
+    """The stacks of faults as those of results are."""
+    stacks = []
+    for code in conclusions.code:
+        call: Call | None = None
+        for frame in reversed(code.frames):
+            source, _, line = frame.line.rpartition(":")
+            number = int(line) if line.isdecimal() else 0
+            named = Frame(frame.function, source or frame.line, number, frame.object)
+            call = Call(Location(frame.object, 0, (named,)), call)
+        if call is not None:
+            stacks.append(Stack(call, Cost(faults=round(code.faults))))
+    return stacks
+
+
+def _changes(conclusions: Conclusions) -> Part:
+    return Part(
+        "What changes could save",
+        "changes",
+        titles=changes.TITLES,
+        rows=[changes.row(one) for one in changes.shown(conclusions)],
+        notes=[*changes.lines(conclusions), *cost_lines(conclusions)],
+    )
