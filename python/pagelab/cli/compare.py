@@ -12,6 +12,7 @@ import typer
 
 from pagelab import PagelabError, UsageError
 from pagelab.cli import command as base
+from pagelab.cli.compare_observations import compare, observations
 from pagelab.cli.completion import names_of
 from pagelab.cli.record import Bounds, record_to
 from pagelab.cli.terminal import Quiet, print_table, progress_bars, warn
@@ -60,9 +61,9 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="A B",
-            help="The old version and the new one: results (a file of `run --json`, or a folder of such files), traces "
-            "or workloads. To record programs, put `--` before each: `-- ./old ARGS -- ./new ARGS`, "
-            "or `baseline.json -- ./new ARGS`.",
+            help="The old version and the new one: results (a file of `run --json`, or a folder of such files), "
+            "traces, workloads, or observations (files of `observe --json`). To record programs, put `--` before each: "
+            "`-- ./old ARGS -- ./new ARGS`, or `baseline.json -- ./new ARGS`.",
         ),
     ] = None,
     fail_if: Annotated[
@@ -148,6 +149,10 @@ def command(
             ensure_ending(save, "JSON")
         for path in (*files.values(), *([save] if save else [])):
             ensure_writable(path)
+        if known := observations([*(sources or []), *map(" ".join, context.meta[_COMMANDS])]):
+            given = {"--fail-if": fail_if, "--save": save, "--system": system, "--machine": machine, "--set": settings}
+            compare(sources or [], known, outputs, [name for name, value in given.items() if value])
+            return
         limits = [Limit.parse(text) for text in fail_if or []]
         for limit in limits:
             limit.ensure_plausible()

@@ -7,6 +7,7 @@ from typing import Any
 from pagelab import _engine
 from pagelab.observe.code import CodeFaults
 from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.difference import FORMAT
 from pagelab.observe.heat import heat_map
 from pagelab.observe.layout import PAGE_BYTES, Layout
 from pagelab.observe.projections import Projection
@@ -17,6 +18,7 @@ def document(conclusions: Conclusions) -> dict[str, Any]:
     """All figures; bytes, seconds and shares of 1."""
     seen = conclusions.observation
     return {
+        "format": FORMAT,
         "version": _engine.__version__,
         "target": seen.title,
         "kernel": f"{platform.system()} {platform.release()}",
