@@ -51,6 +51,16 @@ static void hot(double end)
 		read_pages(memory, 64 * MIB);
 }
 
+// As hot, but its pages may become huge.
+static void plain(double end)
+{
+	char *memory = map(64 * MIB, MADV_NORMAL);
+
+	memset(memory, 1, 64 * MIB);
+	while (now(CLOCK_MONOTONIC) < end)
+		read_pages(memory, 64 * MIB);
+}
+
 static void sparse(double end)
 {
 	char *memory = map(1024 * MIB, MADV_NOHUGEPAGE);
@@ -163,7 +173,7 @@ static const struct {
 	void (*run)(double end);
 } MODES[] = { { "hot", hot },   { "sparse", sparse }, { "streaming", streaming }, { "doubling", doubling },
 	      { "many", many }, { "rate", rate },     { "cold_huge", cold_huge }, { "share", share },
-	      { "idle", idle } };
+	      { "idle", idle },   { "plain", plain } };
 
 int main(int count, char **arguments)
 {

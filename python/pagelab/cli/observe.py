@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pagelab.observe.conclusions import Conclusions
     from pagelab.observe.observation import Settings
     from pagelab.observe.targets import Target
+    from pagelab.observe.trial import Trial
 
 _SECONDS = 30.0
 
@@ -102,6 +103,15 @@ def command(
             help="Clear accessed bits to see which memory is used. This flushes TLBs and changes what reclaim takes.",
         ),
     ] = True,
+    try_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="worth|ADDRESS",
+            help="Then make huge pages of these mappings (MADV_COLLAPSE; not undone), observe for the same time again, "
+            "and compare; repeatable.",
+        ),
+    ] = None,
     json: Json = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.html", help=f"Write a page with charts. {MISSING_FOLDERS}")
@@ -118,6 +128,11 @@ def command(
     """
     outputs = Outputs(json, Path(json) if json not in (None, "-") else None, report, samples)
     outputs.ensure()
+    wanted = try_ or []
+    if wanted:
+        from pagelab.observe.collapse import ensure_valid
+
+        ensure_valid(wanted)
     share = _share(budget)
     words = target or []
     if bool(words) == (cgroup is not None):
@@ -129,7 +144,9 @@ def command(
 
     if cgroup is not None or all(word.isdecimal() for word in words):
         limit = _SECONDS if seconds is None else seconds
-        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs)
+        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs, wanted)
+    elif wanted:
+        raise _engine.UsageError("--try is for running processes: give PIDs or --cgroup")
     else:
         _observe_program(words, Settings(seconds, interval, share, referenced), outputs)
 
@@ -145,7 +162,9 @@ def _share(text: str) -> float:
     return share
 
 
-def _observe_running(words: Sequence[str], cgroup: str | None, settings: "Settings", outputs: Outputs) -> None:
+def _observe_running(
+    words: Sequence[str], cgroup: str | None, settings: "Settings", outputs: Outputs, wanted: Sequence[str]
+) -> None:
     from pagelab.observe.conclusions import conclude
     from pagelab.observe.groups import group_named
     from pagelab.observe.observation import observe
@@ -153,11 +172,25 @@ def _observe_running(words: Sequence[str], cgroup: str | None, settings: "Settin
     from pagelab.observe.targets import Members, Processes
 
     numbers = list(dict.fromkeys(map(int, words)))
-    chosen: Target = Members(group_named(cgroup)) if cgroup is not None else Processes(numbers)
+
+    def target() -> "Target":
+        return Members(group_named(cgroup)) if cgroup is not None else Processes(numbers)
+
+    chosen = target()
     program = command_of(numbers[0]) if len(numbers) == 1 else None
     until = f"{chosen.title} for {settings.seconds:g} s; Ctrl-C ends it and prints what is known"
     observation = observe(chosen, settings, lambda: print(f"observing {until}", file=sys.stderr, flush=True))
-    _write(conclude(observation, program), outputs)
+    conclusions = conclude(observation, program)
+    if not wanted:
+        _write(conclusions, outputs)
+        return
+    from pagelab.observe.trial import Trial, lines
+
+    print(f"making huge pages, and observing {until}", file=sys.stderr, flush=True)
+    trial = Trial.make(conclusions, wanted, lambda: conclude(observe(target(), settings), program))
+    _write(trial.after, outputs, trial=trial)
+    if outputs.json != "-":
+        print("\n".join(["", *lines(trial)]), flush=True)
 
 
 def _observe_program(words: Sequence[str], settings: "Settings", outputs: Outputs) -> None:
@@ -182,11 +215,12 @@ def _observe_program(words: Sequence[str], settings: "Settings", outputs: Output
         sys.exit(status if status > 0 else SIGNALLED - status)
 
 
-def _write(conclusions: "Conclusions", outputs: Outputs, *, stderr: bool = False) -> None:
+def _write(conclusions: "Conclusions", outputs: Outputs, *, stderr: bool = False, trial: "Trial | None" = None) -> None:
     from pagelab.observe.document import document
     from pagelab.observe.page import page
 
-    text = json_format.dumps(document(conclusions), indent=2) + "\n" if outputs.json else ""
+    figures = document(conclusions) | ({"trial": trial.document()} if trial else {})
+    text = json_format.dumps(figures, indent=2) + "\n" if outputs.json else ""
     if outputs.document:
         write_atomically(outputs.document, text)
     if outputs.samples:

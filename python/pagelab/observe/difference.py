@@ -139,7 +139,7 @@ def remarks(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-HEADINGS = ("", "before", "after", "change", "95 % interval of the change")
+HEADINGS = ("", "before", "after", "change", "95 % interval")
 
 
 def rows(all_of_them: Sequence[Difference]) -> list[tuple[str, ...]]:

@@ -40,7 +40,7 @@ def page(conclusions: Conclusions) -> str:
         _heat(conclusions),
         _code(conclusions),
         _machine(conclusions),
-        _wrapped(missing_lines(conclusions), bullet="* "),
+        wrapped(missing_lines(conclusions), bullet="* "),
     ]
     titles = (
         *("", "Verdict", "Where the CPU time goes", "Memory", "What changes could save", "Over time"),
@@ -51,13 +51,14 @@ def page(conclusions: Conclusions) -> str:
     )
 
 
-def _wrapped(lines: Sequence[str], bullet: str = "") -> str:
+def wrapped(lines: Sequence[str], bullet: str = "") -> str:
+    """Lines of at most the width of a page; what follows a bullet is indented."""
     indent = " " * len(bullet)
     return "\n".join(textwrap.fill(bullet + line, WIDTH, subsequent_indent=indent) for line in lines)
 
 
 def _head(conclusions: Conclusions) -> str:
-    return _wrapped(head_lines(conclusions))
+    return wrapped(head_lines(conclusions))
 
 
 def head_lines(conclusions: Conclusions) -> list[str]:
@@ -74,8 +75,8 @@ def head_lines(conclusions: Conclusions) -> list[str]:
 
 def _verdict(conclusions: Conclusions) -> str:
     kind = conclusions.kind.value
-    lines = _wrapped([f"{kind[0].upper()}{kind[1:]}: {conclusions.reason}."])
-    facts = _wrapped([fault_line(conclusions), walk_line(conclusions)], bullet="* ")
+    lines = wrapped([f"{kind[0].upper()}{kind[1:]}: {conclusions.reason}."])
+    facts = wrapped([fault_line(conclusions), walk_line(conclusions)], bullet="* ")
     recipes = "\n".join(f"    {line}" for line in conclusions.recipes)
     intro = "To record just that, of a copy that is started for it:\n" if recipes else ""
     return "\n".join(part for part in (lines, facts, intro + recipes) if part)
@@ -135,7 +136,7 @@ def _shortened(label: str, columns: int = 18) -> str:
 
 
 def _wrapped_each(lines: Iterable[str]) -> list[str]:
-    return [_wrapped([line], bullet="* ") for line in lines]
+    return [wrapped([line], bullet="* ") for line in lines]
 
 
 def details(judged: Sequence[Judgement], nodes: Topology) -> Iterator[str]:
@@ -174,7 +175,7 @@ def _changes(conclusions: Conclusions) -> str:
     others = len(rows) - changes.MOST_ROWS
     more = [f"… and {others} more (--json has them)"] if others > 0 else []
     parts = [_render(table)] if rows else []
-    return "\n".join([*parts, *more, _wrapped(list(changes.lines(conclusions)), bullet="* ")])
+    return "\n".join([*parts, *more, wrapped(list(changes.lines(conclusions)), bullet="* ")])
 
 
 def _over_time(conclusions: Conclusions) -> str:
@@ -213,7 +214,7 @@ def _heat(conclusions: Conclusions) -> str:
         f"Second {begin:.1f} to {end:.1f}, {len(heat.intervals)} intervals. Blank: less than 1 % of the mapping was "
         f"used, ░ to 25 %, ▒ to 50 %, ▓ to 90 %, █ more, · unknown{more}."
     )
-    return f"{_render(table)}\n{_wrapped([note])}"
+    return f"{_render(table)}\n{wrapped([note])}"
 
 
 def _code(conclusions: Conclusions) -> str:
@@ -240,7 +241,15 @@ def _machine(conclusions: Conclusions) -> str:
             f"Memory pressure (PSI) of {of_group}: some task waited for it during {times.get('some', 0):.1%} of the "
             f"time, all of them during {times.get('full', 0):.1%}."
         )
-    return _wrapped(lines)
+    return wrapped(lines)
+
+
+def drawn(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text."""
+    table = _table(*titles)
+    for row in rows:
+        table.add_row(*row)
+    return _render(table)
 
 
 def _table(*titles: str, left: Sequence[int] = (0,)) -> Table:
