@@ -2,7 +2,8 @@
  *
  *    lookups [THREADS [POINTS [LOOKUPS]]]
  *
- * The default has the points per nuclide of XSBench's size "small", and as many lookups per point as its size "large".
+ * The default has the points per nuclide of XSBench's size "small", and one lookup per energy of the union, where its
+ * size "large" has 4.2.
  * Memory is first touched in these phases:
  *
  *    1. The first thread makes the points of each nuclide at random and sorts them, one nuclide after the other. qsort

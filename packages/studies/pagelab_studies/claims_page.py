@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagelab_studies import REPRODUCTIONS, reasons, shipped, verdicts
+from pagelab_studies import REPRODUCTIONS, reasons, shipped, undecided, verdicts
 from pagelab_studies.report import VERDICTS, number, words
 from pagelab_studies.study import Claim, Comparison, Reproduction
 from pagelab_studies.window_core import SUFFIX
@@ -55,8 +55,9 @@ def _lines(studies: Mapping[str, Filed]) -> Iterator[str]:
         "  to the figure.",
         "",
         "*Yes* means that the whole interval of the figure measured here agrees with the paper, *no* that no part of",
-        "it does, and *open* that the interval crosses a limit. A cell is empty if the paper says nothing that could",
-        "be judged. Figures without an interval count as exact.",
+        "it does, and *open* that the interval crosses a limit. What makes the interval so wide stands next to the",
+        "verdict. A cell is empty if the paper says nothing that could be judged. Figures without an interval count as",
+        "exact.",
         "",
         "The default core waits for each access. Some studies were also run on a core with a window, which overlaps",
         "accesses. Their tables also have the figures and verdicts of that core; *not run* means that a figure was not",
@@ -142,7 +143,9 @@ def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[st
     on_window = {(claim.figure, claim.text): VERDICTS[claim.holds] for claim in (beside.claims if beside else ())}
     for claim in claims:
         window = on_window.get((claim.figure, claim.text), "" if name.endswith(SUFFIX) else "not run")
-        cells = (claim.figure, claim.text, claim.aspect, VERDICTS[claim.holds], window, claim.detail, claim.rests_on)
+        why = undecided.of_claim(name, claim)
+        here = f"{VERDICTS[claim.holds]}: {why}" if why else VERDICTS[claim.holds]
+        cells = (claim.figure, claim.text, claim.aspect, here, window, claim.detail, claim.rests_on)
         yield f"| {' | '.join(cells)} |"
     printed = [(row, judged) for row, judged in zip(study.rows, verdicts.judge(study.rows), strict=True) if judged]
     # The rows of a study on a core with a window stand beside those of the other core.
@@ -161,17 +164,20 @@ def _figures(
     yield ""
     yield (
         "| figure | item | quantity | paper | limits of the size | in order | sign | order | size | "
-        "core with a window | sign | order | size | why the size differs |"
+        "core with a window | sign | order | size | why the size differs | why a verdict is open |"
     )
-    yield "|---|---|---|---:|---|---:|---|---|---|---:|---|---|---|---|"
+    yield "|---|---|---|---:|---|---:|---|---|---|---:|---|---|---|---|---|"
     for row, judged in printed:
         allowed = verdicts.limits(row)
+        beside_it = window.get(_key(row))
+        open_there = undecided.of_figure(name + SUFFIX, *beside_it) if beside_it else ""
         cells = [
             *(row.figure, row.item, row.quantity, f"{row.paper:g} {row.unit}"),
             f"{allowed[0]:.4g} to {allowed[1]:.4g}" if allowed else "",
             *_of_core(row, judged),
-            *(_of_core(*window[_key(row)]) if _key(row) in window else ("not run", "", "", "")),
+            *(_of_core(*beside_it) if beside_it else ("not run", "", "", "")),
             reasons.why(name, row, {name: one.document for name, one in studies.items()}),
+            undecided.of_figure(name, row, judged) or open_there,
         ]
         yield f"| {' | '.join(cells)} |"
 

@@ -7,7 +7,7 @@ Deviations: instructions per cycle are an estimate. The core is in order, waits 
     a request touches (`kernel.block_io.lines`, measured).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pagelab.results.headline import user_ipc
 from pagelab_studies.hardware_demand_paging_runs import FACTORS, STORE, SYSTEMS
@@ -25,6 +25,7 @@ EVENTS = {
     "TLB misses of kernels": ("tlb.kernel.l1.misses",),
 }
 """Of what the program meets, and of what the kernel does meanwhile."""
+FEWER_EVENTS, FEWER = "Events per access of YCSB-C: fewer with the unit", "fewer"
 
 
 def _ipc(stats: Mapping[str, int]) -> float:
@@ -33,6 +34,16 @@ def _ipc(stats: Mapping[str, int]) -> float:
 
 def _more(kernel: Mapping[str, int], unit: Mapping[str, int]) -> float:
     return 100 * (_ipc(unit) / _ipc(kernel) - 1)
+
+
+def _per_1000(names: Sequence[str]) -> Callable[[Mapping[str, int]], float]:
+    return lambda stats: 1000 * sum(stats[name] for name in names) / stats["accesses"]
+
+
+def _fewer(names: Sequence[str]) -> Callable[[Mapping[str, int], Mapping[str, int]], float]:
+    """Per cent fewer events with the unit than with the kernel; 0 if a part of the window has none."""
+    events = _per_1000(names)
+    return lambda kernel, unit: 100 * (1 - events(unit) / events(kernel)) if events(kernel) else 0.0
 
 
 def section(measured: Measurements, findings: Findings) -> None:
@@ -44,11 +55,15 @@ def section(measured: Measurements, findings: Findings) -> None:
     by_factor = {word: figure(_more, *(run(word, system) for system in SYSTEMS)) for word in FACTORS}
     more = Interval.around(by_factor["measured"].value, by_factor.values())
     cells: dict[tuple[str, str], float] = {}
-    for system in SYSTEMS:
-        stats = run("measured", system).stats
-        for event, names in EVENTS.items():
-            cells[event, system] = 1000 * sum(stats[name] for name in names) / stats["accesses"]
+    fewer: dict[tuple[str, str], Interval] = {}
+    both = [run("measured", system) for system in SYSTEMS]
+    for event, names in EVENTS.items():
+        for one in both:
+            cells[event, one.run.system] = _per_1000(names)(one.stats)
+        if cells[event, both[0].run.system]:
+            fewer[event, FEWER] = figure(_fewer(names), *both)
     findings.series.append(Series.from_values("Processor", "Events per 1000 accesses of YCSB-C", "events", cells))
+    findings.series.append(Series.within("Processor", FEWER_EVENTS, "%", fewer))
     ipc = {("user IPC, estimate", system): _ipc(run("measured", system).stats) for system in SYSTEMS}
     findings.series.append(Series.from_values("Processor", "Instructions per cycle of the program", "IPC", ipc))
     reason = (

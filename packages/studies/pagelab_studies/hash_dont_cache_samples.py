@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pagelab_studies.hash_dont_cache_runs import CACTUS, FREE_LOOKUP, GRAPHS, PLACEMENTS, drawn, hash_functions
+from pagelab_studies.hash_dont_cache_runs import (
+    CACTUS,
+    FREE_LOOKUP,
+    GRAPHS,
+    PLACEMENTS,
+    drawn,
+    hash_functions,
+    placement,
+)
 from pagelab_studies.interval import Interval
 from pagelab_studies.study import Measurement, Measurements, figure, mean
 
@@ -45,20 +53,27 @@ def at_load(name: str) -> Design:
 
 
 def of_designs(
-    quantity: Callable[..., float], measured: Measurements, workload: str, kind: str, *designs: Design
+    quantity: Callable[..., float],
+    measured: Measurements,
+    workload: str,
+    kind: str,
+    *designs: Design,
+    most: int = PLACEMENTS,
 ) -> Interval:
     """A figure of designs on bare metal or in a virtual machine, over hash functions or placements of frames."""
-    return over(quantity, samples(measured, workload, kind, *designs))
+    return over(quantity, samples(measured, workload, kind, *designs, most=most))
 
 
-def samples(measured: Measurements, workload: str, kind: str, *designs: Design) -> list[tuple[Measurement, ...]]:
-    """The designs' windows, once for each hash function that is drawn, or each placement of frames."""
+def samples(
+    measured: Measurements, workload: str, kind: str, *designs: Design, most: int = PLACEMENTS
+) -> list[tuple[Measurement, ...]]:
+    """The designs' windows, once for each hash function that is drawn, or each placement of frames: `most` of them."""
     systems = [(f"{_PREFIXES[kind]}{system}", label) for system, label in designs]
     if workload == CACTUS.name and kind == "virtual":
         # Frames are given in the order of first touch, which depends on what walks read: a placement is one sample.
-        labels = [f"placement {number + 1}" for number in range(PLACEMENTS)]
+        labels = [placement(number) for number in range(min(PLACEMENTS, most))]
         return [tuple(measured[workload, system, label] for system, _ in systems) for label in labels]
-    functions = {design: hash_functions(workload, *design) for design in systems}
+    functions = {design: min(hash_functions(workload, *design), most) for design in systems}
     return [
         tuple(measured[workload, system, drawn(number % functions[system, label], label)] for system, label in systems)
         for number in range(max(functions.values()))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from pagelab_studies import mfoe, mfoe_averages
+from pagelab_studies import mfoe, mfoe_averages, mfoe_rates
 from pagelab_studies.estimates import Estimate
 from pagelab_studies.interval import Interval
 from pagelab_studies.mfoe import BURSTS, HANDLER_NS, PROGRAMS, SYSTEMS
@@ -188,6 +188,7 @@ def evaluate(measured: Measurements) -> Findings:
         _section_ways,
         _section_cores,
         *programs,
+        _section_rates,
         _section_data,
         _section_functions,
     )
@@ -387,6 +388,17 @@ def _table_1(findings: Findings, row: str, native: Estimate, here: str, rough: s
         ("share of time in them, native", "%", program.overhead, native.share, rough),
     ):
         findings.comparisons.append(Comparison("Table 1", row, quantity, unit, printed, ours, reason, ranked=quantity))
+
+
+def _section_rates(measured: Measurements, findings: Findings) -> None:
+    """Table 1's rates of the rows that are recorded."""
+    rates = {}
+    for row, program in PROGRAMS.items():
+        if (row, NATIVE) in measured:
+            native = Estimate(measured[row, NATIVE].stats)
+            paper, ours = program.kfaults_per_second, native.faults_per_second / 1000
+            rates[row] = mfoe_rates.Rate(paper, paper / program.cores), mfoe_rates.Rate(ours, ours / native.busy_cores)
+    mfoe_rates.add(findings, rates)
 
 
 def _section_data(measured: Measurements, findings: Findings) -> None:

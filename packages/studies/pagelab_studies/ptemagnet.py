@@ -105,9 +105,9 @@ def evaluate(measured: Measurements) -> Findings:
         "memory and the co-runners' sizes. Brackets exclude the range of the model's costs, except where a statement "
         f"is judged over it. With fewer seeds, or fewer than {LEAST_WALKS} walks of its program in a window, a "
         "statement is not decided.",
-        "A walk misses when a reference goes beyond L2. Where the guest's table misses in under "
-        f"{100 * LEAST_MISSES:g} % of the walks, the ratio's denominator is close to zero, and nothing is decided. "
-        "Pooled ratios cover all judged programs, weighted as if each made the same number of accesses.",
+        f"A walk misses when a reference goes beyond L2. With fewer than {LEAST_MISSES} misses in the guest's table "
+        "in a window, chance makes the ratio, and nothing is decided. Pooled ratios cover all judged programs, "
+        "weighted as if each made the same number of accesses.",
         f"{THIRD_PARTY.capitalize()!r} marks figures that are not in the authors' extended abstract, but in what "
         "others wrote about the full paper.",
         "Time is the main workload's cycles per access: its instructions, data stalls, translation and page faults, on "
@@ -152,7 +152,7 @@ def _walks(measured: Measurements, findings: Findings) -> None:
         for item, one in items.items():
             paper = 4.4 if one is together else None
             guest, host = (one.per_walk(layer) for layer in ("guest", "host"))
-            few = ": too few to tell" if guest.low < LEAST_MISSES else ""
+            few = ": too few to tell" if one.too_few else ""
             reason = f"per walk {host.value:.2g} of the host's and {guest.value:.2g} of the guest's{few}"
             findings.comparisons.append(
                 Comparison("§5", item, quantity, "times", paper, one.ratio.value, reason, one.ratio, neutral=1.0)

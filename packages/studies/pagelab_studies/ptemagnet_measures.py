@@ -7,9 +7,10 @@ from pagelab_studies.interval import Interval
 from pagelab_studies.ptemagnet_runs import FRESH, JUDGED, ORDER_0, SEEDS, Workload
 from pagelab_studies.study import Measurement, Measurements, MissingRunError
 
-# A window with fewer walks of its program decides nothing. Neither does a ratio if a smaller share of them misses.
+# A window with fewer walks of its program decides nothing. Neither does a ratio of fewer misses, of which chance alone
+# makes a tenth more or less.
 LEAST_WALKS = 1000
-LEAST_MISSES = 0.01
+LEAST_MISSES = 100
 # Places that served the references of walks which count as misses.
 BEYOND_L2 = ("l3", "remote", "dram")
 MEMORY = ("dram",)
@@ -71,9 +72,17 @@ class Misses:
         )
 
     @property
+    def too_few(self) -> bool:
+        """Whether the guest misses so seldom in a window that the ratio is a quotient of almost nothing."""
+        return any(
+            sum(m.walk_refs("guest", self._places, of_all=self._of_all) for m in group) < LEAST_MISSES
+            for group in self._seeds
+        )
+
+    @property
     def host_misses_more(self) -> bool | None:
-        """None too where the guest misses so seldom that the ratio is a quotient of almost nothing."""
-        if self.per_walk("guest").low < LEAST_MISSES:
+        """None too where there are too few misses."""
+        if self.too_few:
             return None
         return decided(self.ratio.above(1), (m for group in self._seeds for m in group))
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagelab_studies import hardware_demand_paging_indirect as indirect
-from pagelab_studies import mfoe_changes, mfoe_programs, shipped, verdicts
+from pagelab_studies import mfoe_changes, mfoe_programs, mfoe_rates, shipped, verdicts
 from pagelab_studies.study import Comparison
 from pagelab_studies.window_core import SUFFIX
 
@@ -110,6 +110,16 @@ EXPERIMENTS = (
         )
         for quantity in mfoe_programs.OF_PROCESSES
         for cores in ("1 core", "2 cores")
+    ),
+    *(
+        Experiment(
+            "mfoe-programs",
+            "first writes per core, native",
+            change,
+            Cell("mfoe-programs", mfoe_rates.CHANGED, "{item}", change),
+            items=(row,),
+        )
+        for row, change in mfoe_rates.CHANGES
     ),
     Experiment(_HASH + SUFFIX, "change of run time", "an in-order core", Figure(_HASH)),
     *(

@@ -36,7 +36,7 @@ LARGE = "64 GiB"
 """Has more entries of the pud than the arrays, which have 16."""
 _BY_PUD = {16: "16 entries", 512: "512 entries"}
 _COUNTED = "only counts, of 262,144 first touches at random; brackets: the 95 % interval of a share"
-_COSTS = "32 sets of measured costs of a walk's parts, of which a fifth level is one more; the caches of the preset"
+_COSTS = "48 sets of measured costs of a walk's parts, of which a fifth level is one more; the caches of the preset"
 RULE_THREADS = (1, 2, 4, 8)
 RULE_PAGES = 1 << 16
 """First touches of each thread in the model of the published rule."""
@@ -94,7 +94,7 @@ def evaluate(measured: Measurements) -> Findings:
     sections = (_sizes, _owners, _index_of_pmds, _index_of_pgds, _five_levels, _counters)
     findings = by_sections(measured, sections)
     findings.notes += [
-        "Cycles and brackets are those of the study `software-translation-cache`: 32 sets of measured costs.",
+        "Cycles and brackets are those of the study `software-translation-cache`: 48 sets of measured costs.",
         "Sizes, ways and owners are those of whole prefixes, the correct form.",
     ]
     return findings

@@ -1,0 +1,89 @@
+"""Why a verdict is open: what makes the interval of a figure wider than the distance to a limit.
+
+Every verdict on file that is open has such a cause (`tests/python/test_reproductions.py`). A cause says what varies. It
+follows from how the study makes its intervals. Where only some runs are missing, the study should make them instead.
+"""
+
+from dataclasses import dataclass
+
+from pagelab_studies.study import Claim, Comparison
+from pagelab_studies.verdicts import Verdicts
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What leaves verdicts of a study open."""
+
+    study: str
+    """How the names of the studies begin."""
+    about: str
+    """What stands in the figure's or statement's words; empty for all that no cause above is about."""
+    why: str
+
+    def is_of(self, study: str, words: str) -> bool:
+        """Whether it is the cause of an open verdict."""
+        return study.startswith(self.study) and self.about in words
+
+
+_SEEDS = "some of the five seeds are on each side of the limit: the range is from the lowest to the highest"
+_PROCESS = "when faults come is not printed: the value is for chance, the range reaches to bursts of 1,000"
+_BETWEEN = "how much other data the program touches between faults is not printed: 0 to 256 KiB here"
+_KERNELS_COST = "the kernel's cost of a request is taken as measured, on another kernel, and down to a quarter"
+_FUNCTIONS = "hash functions differ in how many of the guest's clusters collide"
+_COSTS = "the measured costs of a walk's parts differ between processors and ways of zeroing"
+CAUSES = (
+    Cause("hash-dont-cache-variants", "linear model", "one program is within the bound, the other is not"),
+    Cause("hash-dont-cache-variants", "slots of ended processes", "the three seeds of arrivals differ in the sign"),
+    Cause("hash-dont-cache-related", "", "the shadow table is still being filled, so the parts of the window differ"),
+    Cause("hash-dont-cache", "in slots", "open and clustered tables differ by less than their hash functions do"),
+    Cause("hash-dont-cache", "virtual", _FUNCTIONS),
+    Cause("hash-dont-cache", "more in a virtual machine", "placements of cactusADM*'s frames differ by more than that"),
+    Cause("hash-dont-cache", "", "the parts of a search's window differ: its walks become more frequent"),
+    Cause("mfoe-programs", "fault process", _PROCESS),
+    Cause("mfoe-programs", "", "the nine programs differ: the range is the 95 % interval of their mean"),
+    Cause("mfoe", "fault processes", _PROCESS),
+    Cause("mfoe", "", _BETWEEN),
+    Cause(
+        "ptemagnet",
+        "first touches included",
+        "what a reserved page costs is not printed: a look-up of 20 to 368 cycles",
+    ),
+    Cause("ptemagnet", "", _SEEDS),
+    Cause(
+        "software-translation-cache",
+        "one mapping (as published)",
+        "the paper's kernel goes on from wrong entries, the simulator does not",
+    ),
+    Cause(
+        "software-translation-cache",
+        "8 to 10 %",
+        "whether the paper counts its timers and the faults of the initialisation is not said",
+    ),
+    Cause("software-translation-cache", "", _COSTS),
+    Cause(
+        "hardware-demand-paging",
+        "synchronous refills",
+        "the length of the queue is not printed: 64 to 4,096 pages here",
+    ),
+    Cause("hardware-demand-paging", "L3 misses", "the parts of the window differ by more than the effect"),
+    Cause("hardware-demand-paging", "", _KERNELS_COST),
+)
+
+
+def of_claim(study: str, claim: Claim) -> str:
+    """Why a statement is not decided; empty if it is, or if no cause is known."""
+    return _cause(study, f"{claim.figure} {claim.text}") if claim.holds is None else ""
+
+
+def of_figure(study: str, row: Comparison, judged: Verdicts) -> str:
+    """Why a verdict on a figure is open; empty if none is, or if no cause is known."""
+    if None not in judged.values():
+        return ""
+    why = _cause(study, f"{row.figure} {row.item} {row.quantity}")
+    # What the study itself says of where the sign is decided.
+    _, is_split, where = row.reason.partition("a gain: ")
+    return f"{why} ({where})" if is_split else why
+
+
+def _cause(study: str, words: str) -> str:
+    return next((cause.why for cause in CAUSES if cause.is_of(study, words)), "")
