@@ -209,7 +209,7 @@ def _table_settings(preset: str, footprint: int, load: float, scattered: bool = 
     return ()
 
 
-def _seed_settings(system: str, number: int) -> tuple[str, ...]:
+def seed_settings(system: str, number: int) -> tuple[str, ...]:
     layers = ("guest", "host") if system.startswith("nested") else ("native",)
     return tuple(f"system.layers.{layer}.page_table.seed={number}" for layer in layers)
 
@@ -249,7 +249,7 @@ def _placement(system: str, number: int) -> tuple[str, tuple[str, ...]]:
     """Label and settings of a guest and a host whose free memory lies scattered, in the state that a seed gives."""
     age = f'{{"free_fraction":0.5,"huge_free_fraction":0.0,"unmovable_fraction":0.3,"seed":{number}}}'
     settings = tuple(f"system.layers.{layer}.age={age}" for layer in ("guest", "host"))
-    return placement(number), (*settings, *(_seed_settings(system, number) if "hashed" in system else ()))
+    return placement(number), (*settings, *(seed_settings(system, number) if "hashed" in system else ()))
 
 
 def runs() -> list[Run]:
@@ -262,7 +262,7 @@ def _runs() -> Iterator[Run]:
         for system, preset in {**BARE, **NESTED}.items():
             yield window_of(workload, system, preset)
             for number in range(1, hash_functions(workload.name, system, "")):
-                yield window_of(workload, system, preset, drawn(number), _seed_settings(system, number))
+                yield window_of(workload, system, preset, drawn(number), seed_settings(system, number))
         if workload in MODELLED:
             for system, preset in LARGE_PAGES.items():
                 yield window_of(workload, system, preset)
@@ -287,7 +287,7 @@ def _loads() -> Iterator[Run]:
     for system, preset in (("nested hashed", NESTED["nested hashed"]), ("hashed", BARE["hashed"])):
         for name, load in LOADS.items():
             for number in range(hash_functions(SWEPT.name, system, f"load {name}")):
-                more = _seed_settings(system, number)
+                more = seed_settings(system, number)
                 yield window_of(SWEPT, system, preset, drawn(number, f"load {name}"), more, load=load)
 
 
@@ -303,9 +303,9 @@ def _of_milc() -> Iterator[Run]:
     yield window_of(MILC, "radix", "radix")
     for system, preset in DESIGNS.items():
         for number in range(hash_functions(MILC.name, system, "")):
-            yield window_of(MILC, system, preset, drawn(number), _seed_settings(system, number))
+            yield window_of(MILC, system, preset, drawn(number), seed_settings(system, number))
     for cluster in CLUSTERS:
         for number in range(HASH_SEEDS):
             size = f"system.layers.guest.page_table.cluster={cluster}"
-            more = (size, *_seed_settings("nested hashed", number))
+            more = (size, *seed_settings("nested hashed", number))
             yield window_of(MILC, "nested hashed", NESTED["nested hashed"], drawn(number, f"cluster {cluster}"), more)

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 from pagelab_studies import hash_dont_cache_caches as caches
+from pagelab_studies import hash_dont_cache_clusters as clusters
 from pagelab_studies import hash_dont_cache_tables as tables
 from pagelab_studies.hash_dont_cache_runs import (
     BARE,
@@ -102,6 +103,7 @@ def _runs() -> Iterator[Run]:
         for seed in SEEDS:
             yield _exits(design, seed)
     yield from caches.runs()
+    yield from clusters.runs()
 
 
 def _whole(workload: Workload, system: str) -> Run:
@@ -130,7 +132,8 @@ def _exits(design: str, seed: int) -> Run:
 def evaluate(measured: Measurements) -> Findings:
     """What the runs say."""
     of_caches = (caches.kinds_gain_alike, caches.nested_walk_cache, caches.references_in_total)
-    sections = (_controls, _optimisations, _linear_model, _kernel_misses, _deleted, *of_caches)
+    of_clusters = (clusters.pages_per_slot, clusters.half_the_memory, clusters.guest_and_host)
+    sections = (_controls, _optimisations, _linear_model, _kernel_misses, _deleted, *of_clusters, *of_caches)
     findings = by_sections(measured, sections)
     findings.notes += [
         "All runs of the study were made, in windows of their full length.",
@@ -138,6 +141,7 @@ def evaluate(measured: Measurements) -> Findings:
         "entries (1.16 lines per walk, not 1.04), and that is what its walks cost more under them.",
         "The linear model takes cycles of walks at their full price. The overlapping core hides some of them "
         "otherwise than it hides those of 2 MiB pages, so it is up to 3 points off.",
+        *clusters.NOTES,
         *caches.NOTES,
     ]
     return findings
