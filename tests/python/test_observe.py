@@ -293,6 +293,32 @@ def test_a_program_that_is_shorter_than_a_look(pagelab: Pagelab) -> None:
     assert "the program ended with status 3" in done.stderr
 
 
+def test_a_long_observation_is_divided_into_files(
+    running: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = running("hot", 60)
+    options = ("-t", "60", "--rotate", "1", "--keep", "2", "--json", "seen.json", "--samples", "seen.parquet")
+    command = [*COMMAND, "observe", *options, str(process.pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as observing:
+        assert observing.stdout
+        lines = [observing.stdout.readline() for _ in range(4)]
+        observing.send_signal(signal.SIGINT)
+        observing.communicate(timeout=30)
+    assert ["part 1: " in lines[0], "part 4: " in lines[3]] == [True, True]
+    documents = sorted(tmp_path.glob("seen-*.json"))
+    assert len(documents) == len(list(tmp_path.glob("seen-*.parquet"))) == 2
+    assert documents[0].name >= "seen-0003.json"
+    assert 0.8 <= json.loads(documents[0].read_text())["seconds"] <= 3
+
+
+def test_parts_need_files_and_a_running_process(pagelab: Pagelab) -> None:
+    assert_fails(pagelab("observe", "--rotate", "5", "1"), 2, "--rotate writes files")
+    assert_fails(pagelab("observe", "--keep", "5", "1"), 2, "--keep is for --rotate")
+    assert_fails(pagelab("observe", "--rotate", "5", "--json", "a.json", "--", "true"), 2, "--rotate is for running")
+    late = ("--rotate", "5", "--json", "a.json", "--try", "worth", "1")
+    assert_fails(pagelab("observe", *late), 2, "--rotate and --try do not go together")
+
+
 def test_what_is_not_there_cannot_be_observed(pagelab: Pagelab) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()

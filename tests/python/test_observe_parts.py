@@ -13,7 +13,7 @@ import pytest
 from pagelab import UsageError
 from pagelab.confidence.wilson import share_interval
 from pagelab.host import contiguity
-from pagelab.observe import counters, layout, pressure
+from pagelab.observe import counters, damon, layout, pressure
 from pagelab.observe.budget import Budget
 from pagelab.observe.code import CodeFaults, Frame
 from pagelab.observe.events import Access
@@ -26,7 +26,7 @@ from pagelab.observe.processes import descendants
 from pagelab.observe.recipe import commands
 from pagelab.observe.regions import ProcessRegions
 from pagelab.observe.sampling import Sampler
-from pagelab.observe.targets import Members
+from pagelab.observe.targets import Members, Processes
 from pagelab.observe.verdict import tlb_reach
 from pagelab.run_time.counters import Counters
 
@@ -170,6 +170,43 @@ def test_kernel_code_is_classified(tmp_path: Path) -> None:
     assert symbols.classify((0x5000,)) == ("other", "other")
     path.write_text("0000000000000000 T asm_exc_page_fault\n")
     assert not KernelSymbols(path).known
+
+
+@pytest.fixture
+def kdamonds(tmp_path: Path) -> Path:
+    """Two threads of DAMON as sysfs has them, of which one runs."""
+    for number, state, operations, target in (("0", "off", "paddr", ""), ("1", "on", "vaddr", "4711")):
+        context = tmp_path / number / "contexts" / "0"
+        (context / "targets" / "0").mkdir(parents=True)
+        (tmp_path / number / "contexts" / "nr_contexts").write_text("1\n")
+        (tmp_path / number / "state").write_text(f"{state}\n")
+        (tmp_path / number / "pid").write_text("77\n")
+        (context / "operations").write_text(f"{operations}\n")
+        (context / "targets" / "0" / "pid_target").write_text(f"{target}\n")
+    (tmp_path / "nr_kdamonds").write_text("2\n")
+    return tmp_path
+
+
+def test_damon_that_runs_is_busy_and_left_alone(kdamonds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in kdamonds.rglob("*") if path.is_file()}
+    running = damon.monitors(kdamonds)
+    assert running == [damon.Monitor("1", "77", ["vaddr"], [4711])]
+    text = damon.note(running, clears=True)
+    assert text
+    assert text.startswith("DAMON is busy: kdamond 1 (thread 77, vaddr) belongs to someone else, and is left alone.")
+    assert "--no-referenced" in text
+    assert "--no-referenced" not in (damon.note(running, clears=False) or "")
+    monkeypatch.setattr(damon, "_ADMIN", kdamonds)
+    observation = observe(Processes([os.getpid()]), Settings(0.2, 0.1, 0.5, False))
+    assert any(note.startswith("DAMON is busy: kdamond 1") for note in observation.looks.notes)
+    assert {path: path.read_bytes() for path in kdamonds.rglob("*") if path.is_file()} == before
+
+
+def test_damon_that_does_not_run_is_not_mentioned(kdamonds: Path) -> None:
+    (kdamonds / "1" / "state").write_text("off\n")
+    assert damon.note(damon.monitors(kdamonds), clears=True) is None
+    assert damon.monitors(kdamonds / "missing") is None
+    assert damon.note(None, clears=True) is None
 
 
 def test_pressure_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

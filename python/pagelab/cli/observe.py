@@ -2,8 +2,10 @@
 
 import json as json_format
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +39,22 @@ class Outputs:
     report: Path | None
     samples: Path | None
 
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.document, self.report, self.samples) if path]
+
+    def numbered(self, number: int) -> "Outputs":
+        """The names of a part of a long observation: `seen-0001.json` for `seen.json`."""
+
+        def name(path: Path | None) -> Path | None:
+            return path and path.with_name(f"{path.stem}-{number:04}{path.suffix}")
+
+        return Outputs(self.json, name(self.document), name(self.report), name(self.samples))
+
+    def remove(self) -> None:
+        for path in self.files:
+            path.unlink(missing_ok=True)
+
     def ensure(self) -> None:
         """Refuses names that cannot be written, before anything is observed."""
         files = ((self.document, "JSON"), (self.report, "HTML"), (self.samples, "Parquet"))
@@ -45,6 +63,22 @@ class Outputs:
             if path:
                 ensure_ending(path, content)
                 ensure_writable(path)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Parts of a long observation."""
+
+    seconds: float
+    keep: int | None
+    """How many outputs stay; none: all"""
+
+    def ensure(self, outputs: Outputs, trial: Sequence[str] | None) -> None:
+        """Refuses what does not go with it."""
+        if not any((outputs.document, outputs.report, outputs.samples)):
+            raise _engine.UsageError("--rotate writes files: give --json FILE, --report or --samples")
+        if trial:
+            raise _engine.UsageError("--rotate and --try do not go together")
 
 
 class Command(base.Command):
@@ -112,6 +146,20 @@ def command(
             "and compare; repeatable.",
         ),
     ] = None,
+    rotate: Annotated[
+        float | None,
+        typer.Option(
+            "--rotate",
+            metavar="SECONDS",
+            min=1,
+            max=864_000,
+            help="For runs of hours: write the outputs, with a number in their names, and begin anew each time that so "
+            "many seconds are over.",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", min=1, help="With --rotate: remove all but the last N outputs.")
+    ] = None,
     json: Json = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.html", help=f"Write a page with charts. {MISSING_FOLDERS}")
@@ -128,6 +176,11 @@ def command(
     """
     outputs = Outputs(json, Path(json) if json not in (None, "-") else None, report, samples)
     outputs.ensure()
+    if keep is not None and rotate is None:
+        raise _engine.UsageError("--keep is for --rotate")
+    rotation = Rotation(rotate, keep) if rotate is not None else None
+    if rotation:
+        rotation.ensure(outputs, try_)
     wanted = try_ or []
     if wanted:
         from pagelab.observe.collapse import ensure_valid
@@ -144,9 +197,10 @@ def command(
 
     if cgroup is not None or all(word.isdecimal() for word in words):
         limit = _SECONDS if seconds is None else seconds
-        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs, wanted)
-    elif wanted:
-        raise _engine.UsageError("--try is for running processes: give PIDs or --cgroup")
+        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs, wanted, rotation)
+    elif wanted or rotation:
+        option = "--try" if wanted else "--rotate"
+        raise _engine.UsageError(f"{option} is for running processes: give PIDs or --cgroup")
     else:
         _observe_program(words, Settings(seconds, interval, share, referenced), outputs)
 
@@ -163,7 +217,12 @@ def _share(text: str) -> float:
 
 
 def _observe_running(
-    words: Sequence[str], cgroup: str | None, settings: "Settings", outputs: Outputs, wanted: Sequence[str]
+    words: Sequence[str],
+    cgroup: str | None,
+    settings: "Settings",
+    outputs: Outputs,
+    wanted: Sequence[str],
+    rotation: Rotation | None,
 ) -> None:
     from pagelab.observe.conclusions import conclude
     from pagelab.observe.groups import group_named
@@ -178,6 +237,9 @@ def _observe_running(
 
     chosen = target()
     program = command_of(numbers[0]) if len(numbers) == 1 else None
+    if rotation:
+        _observe_in_parts(target, chosen.title, settings, outputs, rotation, program)
+        return
     until = f"{chosen.title} for {settings.seconds:g} s; Ctrl-C ends it and prints what is known"
     observation = observe(chosen, settings, lambda: print(f"observing {until}", file=sys.stderr, flush=True))
     conclusions = conclude(observation, program)
@@ -191,6 +253,42 @@ def _observe_running(
     _write(trial.after, outputs, trial=trial)
     if outputs.json != "-":
         print("\n".join(["", *lines(trial)]), flush=True)
+
+
+def _observe_in_parts(
+    target: Callable[[], "Target"],
+    title: str,
+    settings: "Settings",
+    outputs: Outputs,
+    rotation: Rotation,
+    program: Sequence[str] | None,
+) -> None:
+    """Observations one after the other, each with files of its own, so that memory and files are bounded."""
+    from pagelab.host.contiguity import ProcessEndedError
+    from pagelab.observe.conclusions import conclude
+    from pagelab.observe.observation import observe
+
+    begin, number = time.monotonic(), 0
+    total = settings.seconds or _SECONDS
+    print(f"observing {title} for {total:g} s, in parts of {rotation.seconds:g} s", file=sys.stderr, flush=True)
+    # Ctrl-C while files are written.
+    with suppress(KeyboardInterrupt):
+        while (left := total - (time.monotonic() - begin)) > 0.1:
+            try:
+                observation = observe(target(), replace(settings, seconds=min(rotation.seconds, left)))
+            except (ProcessEndedError, _engine.UsageError):
+                if number:
+                    return
+                raise
+            number += 1
+            conclusions = conclude(observation, program)
+            _write_files(conclusions, outputs.numbered(number))
+            if rotation.keep and number > rotation.keep:
+                outputs.numbered(number - rotation.keep).remove()
+            at = f"{time.strftime('%Y-%m-%d %H:%M:%S')}, part {number}"
+            print(f"{at}: {conclusions.kind.value}: {conclusions.reason}", flush=True)
+            if observation.ended or observation.interrupted:
+                return
 
 
 def _observe_program(words: Sequence[str], settings: "Settings", outputs: Outputs) -> None:
@@ -221,15 +319,22 @@ def _write(conclusions: "Conclusions", outputs: Outputs, *, stderr: bool = False
 
     figures = document(conclusions) | ({"trial": trial.document()} if trial else {})
     text = json_format.dumps(figures, indent=2) + "\n" if outputs.json else ""
+    _write_files(conclusions, outputs, text)
+    if outputs.json == "-":
+        print(text, end="", flush=True)
+    else:
+        print(page(conclusions), file=sys.stderr if stderr else sys.stdout, flush=True)
+
+
+def _write_files(conclusions: "Conclusions", outputs: Outputs, text: str | None = None) -> None:
+    from pagelab.observe.document import document
+
     if outputs.document:
-        write_atomically(outputs.document, text)
+        whole = text if text is not None else json_format.dumps(document(conclusions), indent=2) + "\n"
+        write_atomically(outputs.document, whole)
     if outputs.samples:
         write_atomically(outputs.samples, conclusions.observation.log.parquet(conclusions.names))
     if outputs.report:
         from pagelab.observe.report import render
 
         write_atomically(outputs.report, render(conclusions))
-    if outputs.json == "-":
-        print(text, end="", flush=True)
-    else:
-        print(page(conclusions), file=sys.stderr if stderr else sys.stdout, flush=True)

@@ -28,10 +28,11 @@ class PageFlags:
             self._file: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._file = None
+        self._opened = self._file is not None
 
     @property
     def readable(self) -> bool:
-        return self._file is not None
+        return self._opened
 
     def close(self) -> None:
         if self._file is not None:

@@ -92,6 +92,11 @@ class Pagemaps:
     def frames_known(self) -> bool:
         return self._zero_frame is not None
 
+    @property
+    def sizes_known(self) -> bool:
+        """Whether the sizes of pages can be told."""
+        return self.frames_known and self._flags.readable
+
     def layouts(self, pid: int, mappings: list[Mapping], *, sizes: bool = True) -> dict[int, Layout]:
         """The layouts of mappings by their begins, as far as their entries are not too many.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
+from pagelab.observe import damon
 from pagelab.observe.budget import CLOCK_SAMPLE_SECONDS, FAULT_SAMPLE_SECONDS, Budget
 from pagelab.observe.code import Stack
 from pagelab.observe.counters import HardwareCounts, counting
@@ -99,6 +100,8 @@ def observe(target: Target, settings: Settings, begins: Callable[[], object] = l
         refused = sampler if isinstance(sampler, str) else None
         looks = Looks(AccessedBits() if settings.referenced else None)
         observation = Observation(target.title, settings, looks, Budget(settings.budget), refused)
+        if busy := damon.note(damon.monitors(), clears=settings.referenced):
+            looks.notes[busy] = None
         run = _Run(target, observation, None if isinstance(sampler, str) else sampler)
         observation.from_start = is_program
         stack.callback(looks.pagemaps.close)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from pagelab.observe.conclusions import Conclusions
+from pagelab.observe.layout import PAGE_BYTES
 from pagelab.observe.observation import Observation
 from pagelab.quantities import size_text
 
@@ -48,7 +49,11 @@ def walk_line(conclusions: Conclusions) -> str:
     if used is None:
         return f"{start} Nor is it known which memory was used."
     cover = f"its last-level TLB covers {size_text(reach.size)} with small pages ({reach.origin})"
-    return f"{start} The program used up to {size_text(used)} in an interval; {cover}."
+    text = f"{start} The program used up to {size_text(used)} in an interval; {cover}."
+    if used <= reach.size:
+        most = used // PAGE_BYTES
+        text = f"{text} If it keeps the pages used last, it missed at most {most:,} times then, beside page faults."
+    return text
 
 
 def missing_lines(conclusions: Conclusions) -> list[str]:
@@ -90,6 +95,8 @@ def _memory(seen: Observation) -> Iterator[str]:
             "TLBs. Used memory may be larger, by up to what the TLBs cover."
         )
     if not looks.pagemaps.frames_known:
-        yield "Whether adjacent pages have adjacent frames: frame numbers need CAP_SYS_ADMIN."
+        yield "Contiguity of frames, and of which sizes pages are: frame numbers need CAP_SYS_ADMIN."
+    elif not looks.pagemaps.sizes_known:
+        yield "Of which sizes pages are: /proc/kpageflags is for root, or needs CAP_DAC_READ_SEARCH."
     if len(looks.looks) < 2 and looks.bits is not None:
         yield "Which memory was used: the bound on cost or the program's end left time for one look only."
