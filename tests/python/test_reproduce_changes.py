@@ -3,15 +3,17 @@
 import pytest
 
 import pagelab as package
-from pagelab_studies import hardware_demand_paging_changes, ptemagnet_changes, study
+from pagelab_studies import hardware_demand_paging_changes, ptemagnet_changes, ptemagnet_runs, study
 from pagelab_studies import hardware_demand_paging_indirect as indirect
-from pagelab_studies.ptemagnet_changes import AS_NEEDED, BEFORE, OWN, SHARED, WITHOUT
+from pagelab_studies.ptemagnet_changes import AGED_WHOLE, AS_NEEDED, BEFORE, OWN, SHARED, WITHOUT
 
 
 def _lines(by_place: dict[str, float], seeds: int = 5) -> dict[str, bool | None]:
     """Verdicts if a group of the guest's PTEs has so many lines of the host's, by where co-runners run."""
     made = []
     for run in ptemagnet_changes.changed_runs():
+        if run.label == AGED_WHOLE:
+            continue
         place = run.label.split(", ")[0]
         lines = round(100 * by_place[place]) + run.seed
         stats = {"layer.guest.contiguity.groups": 100, "layer.guest.contiguity.pte_lines": lines}
@@ -29,6 +31,23 @@ def test_co_runners_are_judged_by_where_they_run() -> None:
         assert verdicts[f"{prefix} ({OWN}, pages {touched})"] is False
         assert verdicts[f"{prefix} ({SHARED}, pages {touched})"] is True
     assert set(_lines({WITHOUT: 2.0, OWN: 1.9, SHARED: 3.0}, seeds=4).values()) == {None}
+
+
+def test_first_touches_in_aged_memory_are_those_of_the_main_study_with_aged_memory() -> None:
+    made = [run for run in ptemagnet_changes.changed_runs() if run.label == AGED_WHOLE]
+    assert len(made) == len(ptemagnet_runs.JUDGED) * 3
+    usual = {run.key[:2]: run for run in ptemagnet_runs.runs() if run.label == ptemagnet_runs.WHOLE and run.seed == 1}
+    for run in made:
+        assert run.settings == (*usual[run.key[:2]].settings, ptemagnet_runs.aged(1))
+    cycles = {"order-0": 200, "PTEMagnet": 180, "PTEMagnet at equal cost": 190}
+    stats = {run: {"main.cycles": 1, "main.cycles.base": cycles[run.system] * run.accesses} for run in made}
+    findings = study.Findings()
+    measured = study.Measurements(study.Measurement(run, run.accesses, stats[run]) for run in made)
+    ptemagnet_changes._aged_whole(measured, findings)
+    (table,) = findings.series
+    assert table.values["mean", "saved"] == table.values["most", "saved"] == pytest.approx(7.5)
+    mean = table.intervals["mean", "saved"]
+    assert (mean.low, mean.high) == (pytest.approx(5), pytest.approx(10))
 
 
 def test_co_runners_on_its_cpu_differ_in_that_alone() -> None:

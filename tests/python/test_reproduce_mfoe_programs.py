@@ -43,12 +43,14 @@ def test_a_program_is_measured_three_ways(measured: study.Measurements) -> None:
     native = rows["first writes, native"]
     assert native.paper == 259.25
     assert 200 < native.ours < 375
-    table, rates = findings.series
+    table, rates, by_model = findings.series
     assert table.groups == (ROW,)
     # Of the paper's rate a twelfth per hardware thread; here one thread is busy.
     assert rates.values[ROW, mfoe_rates.OF_PROGRAM] == pytest.approx(native.ours / 259.25)
     assert rates.values[ROW, mfoe_rates.OF_CORE] == pytest.approx(12 * native.ours / 259.25, rel=0.05)
     assert f"of whole programs {ROW}; per core none" in "".join(findings.notes)
+    assert by_model.values[ROW, "hit rate"] == table.values[ROW, "replay's first writes, model"]
+    assert by_model.values[ROW, "speed-up"] > 1
     # Stores that follow each other at once: nearly all come before the tables are full. A pass that fills a table of
     # 256 frames may fall into the run or not.
     engine, model = (table.values[ROW, method] for method in ("replay, engine", "replay's first writes, model"))

@@ -82,6 +82,26 @@ def test_a_saving_spans_the_measured_costs() -> None:
     assert Saving((3.0,), (-1.0, 7.0)).interval == Interval(-1, 3, 7)
 
 
+def test_a_gain_is_judged_by_the_costs_of_each_processor() -> None:
+    assert len(walk_costs.BY_STRING) == len(walk_costs.BY_STORES) == 8 * len(walk_costs.PROCESSORS)
+    # Groups of eight sets: by string for each processor, then by stores. One set of the last group loses.
+    groups = (3.0, -2.0, 1.0, 4.0, -5.0, 2.0)
+    with_fills = (9.0, *(value for value in groups for _ in range(8)))
+    after = (*with_fills[:-1], -1.0)
+    saving = Saving((*with_fills, *after))
+    first, second, third = walk_costs.PROCESSORS
+    assert saving.by_costs[f"{first} (string)"] == Interval(3, 3, 3)
+    assert saving.by_costs[f"{first} (stores)"] == Interval(4, 4, 4)
+    assert saving.by_costs[f"{third} (stores)"] == Interval(-1, 0.5, 2)
+    assert walk_costs.gains_at([saving]) == (
+        f"yes by the costs of {first}, {third} (string); no by the costs of {second}; "
+        f"open by the costs of {third} (stores)"
+    )
+    # All figures together: one that loses everywhere decides.
+    losing = Saving(tuple(-1.0 for _ in saving.values))
+    assert walk_costs.gains_at([saving, losing]) == f"no by the costs of {first}, {second}, {third}"
+
+
 def test_what_larger_costs_come_to_is_what_a_run_with_them_takes() -> None:
     def walks(*settings: str) -> Walks:
         set_ = [stc.GUEST_ONLY, *settings]

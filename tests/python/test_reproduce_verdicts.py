@@ -169,6 +169,21 @@ def test_the_page_has_both_cores_and_the_reason() -> None:
     assert table[-1] == "| all | 2, 0, 0 | 0, 0, 0 | 0, 1, 0 | 0 | 0 | 1 |"
 
 
+def test_the_page_says_why_a_verdict_is_open() -> None:
+    row = _row(20.0, 20.0, 30.0, neutral=0.0, reason="a control; a gain: yes by the costs of one")
+    filed = _filed("ptemagnet", row)
+    filed.claims.append(Claim("§5", "slower (first touches included)", None, "1 %", "costs"))
+    page = claims_page.page({"ptemagnet": filed})
+    why = "some of the five seeds are on each side of the limit: the range is from the lowest to the highest"
+    assert f"| {why} (yes by the costs of one) |" in page
+    assert "| not decided: what a reserved page costs is not printed: a look-up of 20 to 368 cycles | not run |" in page
+    window = _filed("ptemagnet-window", row)
+    decided = _row(20.0, 20.0, 1.0, neutral=0.0)
+    both = claims_page.page({"ptemagnet": _filed("ptemagnet", decided), "ptemagnet-window": window})
+    assert "some of the five seeds" in both, "open on the other core alone"
+    assert "some of the five seeds" not in claims_page.page({"ptemagnet": _filed("ptemagnet", decided)})
+
+
 @pytest.mark.parametrize("name", [name for name in PRESENT if name not in SLOW])
 def test_results_on_file_are_what_the_code_says_of_them(name: str) -> None:
     document = shipped.read(RESULTS / name)

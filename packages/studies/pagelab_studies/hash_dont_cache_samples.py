@@ -48,6 +48,11 @@ def rests_on(what: str, *workloads: str) -> str:
     return "; ".join((what, *analogues, *drifting))
 
 
+def system_of(kind: str, design: Design) -> str:
+    """The system of a design on bare metal or in a virtual machine."""
+    return f"{_PREFIXES[kind]}{design[0]}"
+
+
 def at_load(name: str) -> Design:
     return "hashed", "" if name == USUAL_LOAD else f"load {name}"
 
@@ -68,7 +73,7 @@ def samples(
     measured: Measurements, workload: str, kind: str, *designs: Design, most: int = PLACEMENTS
 ) -> list[tuple[Measurement, ...]]:
     """The designs' windows, once for each hash function that is drawn, or each placement of frames: `most` of them."""
-    systems = [(f"{_PREFIXES[kind]}{system}", label) for system, label in designs]
+    systems = [(system_of(kind, design), design[1]) for design in designs]
     if workload == CACTUS.name and kind == "virtual":
         # Frames are given in the order of first touch, which depends on what walks read: a placement is one sample.
         labels = [placement(number) for number in range(min(PLACEMENTS, most))]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagelab_studies import hardware_demand_paging_indirect as indirect
-from pagelab_studies import mfoe_changes, mfoe_programs, mfoe_rates, shipped, verdicts
+from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, ptemagnet_changes, shipped, verdicts
 from pagelab_studies.study import Comparison
 from pagelab_studies.window_core import SUFFIX
 
@@ -133,6 +133,19 @@ EXPERIMENTS = (
         for change in mfoe_changes.CHANGES
         if change != mfoe_changes.PRESET
     ),
+    *(
+        Experiment(
+            "mfoe-programs",
+            quantity,
+            mfoe_programs.WITHOUT_WAITS,
+            Cell("mfoe-programs", mfoe_programs.BY_MODEL, "{item}", "speed-up"),
+            items=items,
+        )
+        for quantity, items in (
+            ("speed-up, replay", tuple(mfoe_programs.RECORDINGS)),
+            ("speed-up, replay, engine", (mfoe_averages.MEAN,)),
+        )
+    ),
     Experiment(
         "hardware-demand-paging",
         indirect.IPC,
@@ -188,6 +201,16 @@ EXPERIMENTS = (
             items=(f"{which}, {_FRESH}{whose}",),
         )
         for study, whose in ((_PTE, ""), (_PTE, ", co-runners reserve too"), (_PTE + SUFFIX, ""))
+        for which in ("mean", "most")
+    ),
+    *(
+        Experiment(
+            _PTE,
+            "time saved",
+            "guest memory aged",
+            Cell("ptemagnet-changes", ptemagnet_changes.SAVED, which, "saved"),
+            items=(f"{which}, first touches included",),
+        )
         for which in ("mean", "most")
     ),
     *(
