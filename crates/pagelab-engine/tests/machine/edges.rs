@@ -167,6 +167,73 @@ fn a_parent_that_waits_goes_on_when_its_childs_memory_has_gone() {
     assert!(elapsed(true, PAGES) > after + PAGES * 200);
 }
 
+/// A child of thread 0's vfork that uses `memory` before it executes a program, and this one's memory after it.
+/// `early`: what the parent does next is recorded before the exec.
+fn vfork(
+    script: &mut ScriptWriter,
+    memory: u64,
+    before: u64,
+    after: u64,
+    early: bool,
+    then: &dyn Fn(&mut ScriptWriter),
+) {
+    let work = |script: &mut ScriptWriter, thread, at: u64, accesses| {
+        (0..accesses).for_each(|n| script.store(thread, at + n % 2 * 64));
+    };
+    script.event(0, EventKind::Vfork { child: pagelab_trace::ProcessIx(1) });
+    let child = script.thread(1);
+    work(script, child, memory, before);
+    if early {
+        then(script);
+    }
+    script.event(child, EventKind::Exec { path: "/bin/true".into() });
+    script.mmap(child, MEMORY, PAGE);
+    work(script, child, MEMORY, after);
+    if !early {
+        then(script);
+    }
+    script.event(child, EventKind::Exit { code: 0 });
+}
+
+#[test]
+fn a_vforking_thread_waits_until_its_child_executes_a_program() {
+    let elapsed = |early, before| {
+        let (mut script, _) = program(1);
+        vfork(&mut script, MEMORY, before, 1000, early, &|script| compute(script, 0, 3000));
+        times(&replay(&[0, 1], script))
+    };
+    for early in [false, true] {
+        let ((short, free), (long, blocked)) = (elapsed(early, 4), elapsed(early, 5004));
+        // 5000 before 3000, and 1000 beside these.
+        assert_eq!((long - short, blocked - free), (cost(5000), cost(5000)), "early: {early}");
+    }
+}
+
+#[test]
+fn memory_that_a_vforked_child_has_borrowed_stays_until_it_executes_a_program() {
+    let stack = MEMORY + (1 << 30);
+    let refused = |script: &ScriptWriter, cpus: &[usize], set: &[&str]| {
+        run(&quiet(set), script.clone().finish(), cpus).1.values["accesses.refused"]
+    };
+    for early in [false, true] {
+        // As posix_spawn(3) does it, and by another thread of the parent.
+        for unmaps in [0, 1] {
+            let (mut script, _) = program(2);
+            script.mmap(0, stack, PAGE);
+            let unmap = |script: &mut ScriptWriter| {
+                script.event(unmaps, EventKind::Munmap { addr: stack, len: PAGE });
+                compute(script, 0, 100);
+            };
+            vfork(&mut script, stack, 3000, 1000, early, &unmap);
+            for cpus in [&[0, 1][..], &[0, 1, 2, 3]] {
+                for set in [&[][..], &["engine.interleaving=1"], &["engine.interleaving=2"]] {
+                    assert_eq!(refused(&script, cpus, set), 0, "{early} {unmaps} {cpus:?} {set:?}");
+                }
+            }
+        }
+    }
+}
+
 /// An act of a hostile source, by one of its threads.
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -177,6 +244,9 @@ enum Act {
     Start,
     Exit,
     Fork,
+    Vfork,
+    /// The last process executes a program.
+    Exec,
     /// The last process ends.
     End,
 }
@@ -191,6 +261,8 @@ fn act() -> impl Strategy<Value = (usize, Act, bool)> {
         1 => Just(Act::Start),
         1 => Just(Act::Exit),
         1 => Just(Act::Fork),
+        1 => Just(Act::Vfork),
+        1 => Just(Act::Exec),
         1 => Just(Act::End),
     ];
     (0_usize..6, act, any::<bool>())
@@ -210,8 +282,10 @@ fn hostile(acts: &[(usize, Act, bool)], edges: bool) -> ScriptWriter {
             Act::Map => script.mmap(thread, MEMORY + (1 << 30) + u64::from(thread) * PAGE, PAGE),
             Act::Start => threads.push(script.thread(0)),
             Act::Exit => script.event(thread, EventKind::ThreadExit),
-            Act::Fork if processes < 4 => {
-                script.event(thread, EventKind::Fork { child: pagelab_trace::ProcessIx(processes) });
+            Act::Fork | Act::Vfork if processes < 4 => {
+                let child = pagelab_trace::ProcessIx(processes);
+                let vforks = matches!(act, Act::Vfork);
+                script.event(thread, if vforks { EventKind::Vfork { child } } else { EventKind::Fork { child } });
                 threads.push(script.thread(processes));
                 processes += 1;
             }
@@ -220,7 +294,10 @@ fn hostile(acts: &[(usize, Act, bool)], edges: bool) -> ScriptWriter {
                 let last = threads.len() - 1;
                 script.event(threads[last], EventKind::Exit { code: 0 });
             }
-            Act::Fork | Act::End => {}
+            Act::Exec if processes > 1 => {
+                script.event(threads[threads.len() - 1], EventKind::Exec { path: "/bin/true".into() });
+            }
+            Act::Fork | Act::Vfork | Act::Exec | Act::End => {}
         }
         if cut {
             script.cut();

@@ -14,6 +14,7 @@ use crate::programs::input::Input;
 use crate::programs::load::{BackgroundLoad, Load};
 use crate::programs::reorder::Reordered;
 use crate::programs::role::Role;
+use crate::programs::vforks::with_vfork_waits;
 use pagelab_base::addr::LINE_SHIFT;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CoreId, CpuId, MachineCore, NodeId};
@@ -150,12 +151,12 @@ impl Simulation {
         for (number, placed) in sources.into_iter().enumerate() {
             let home = ProcessTarget { reported: true, ..home(format!("source.{number}"), placed.memory_limit)? };
             let source = with_engine_calls(config, placed.source);
-            let source = reordered(config, sampled(config, source, max_accesses)?);
+            let source = reordered(config, with_vfork_waits(sampled(config, source, max_accesses)?));
             begin(&mut inputs, source, Role::Main, &placed.cpus, home);
         }
         for (number, co_runner) in background.co_runners.iter().enumerate() {
             let home = home(format!("co_runner.{number}"), co_runner.memory_limit)?;
-            begin(&mut inputs, (co_runner.open)()?, Role::CoRunner(number), &co_runner.cpus, home);
+            begin(&mut inputs, with_vfork_waits((co_runner.open)()?), Role::CoRunner(number), &co_runner.cpus, home);
         }
         let streams = background.arrivals.iter().enumerate();
         let streams = streams.map(|(number, stream)| home(format!("arrivals.{number}"), stream.memory_limit));

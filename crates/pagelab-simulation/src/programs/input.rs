@@ -180,6 +180,8 @@ pub struct Input {
     threads: Vec<Option<InputThread>>,
     threads_seen: usize,
     processes: Vec<Process>,
+    /// Vforked children that have neither executed a program nor ended, each with the process whose memory it has.
+    borrowers: Vec<(ProcessIx, ProcessIx)>,
 }
 
 /// Result of [`Input::dispatch_batch`].
@@ -225,6 +227,7 @@ impl Input {
             threads: Vec::new(),
             threads_seen: 0,
             processes: Vec::new(),
+            borrowers: Vec::new(),
         }
     }
 
@@ -376,10 +379,21 @@ impl Input {
         self.wakes.open.get_mut(&wake).map(|(_, waiting)| waiting.push(cpu)).is_some()
     }
 
-    /// CPUs that take part in an event of a process.
+    /// The process whose memory a process has: itself, unless it was vforked.
+    fn lender(&self, process: ProcessIx) -> ProcessIx {
+        self.borrowers.iter().find(|(child, _)| *child == process).map_or(process, |(_, lender)| *lender)
+    }
+
+    /// CPUs that take part in an event of a process: those of all processes in its memory.
     fn cpus_of(&mut self, process: ProcessIx, owner: CpuId) -> Vec<CpuId> {
+        let lender = self.lender(process);
+        let others = self.borrowers.iter().filter(|(_, from)| *from == lender).map(|(child, _)| *child).chain([lender]);
+        let others = others.filter(|&other| other != process);
+        let of_others: Vec<CpuId> =
+            others.filter_map(|other| self.processes.get(other.0 as usize)).flat_map(|p| p.cpus.clone()).collect();
         let process = self.process_mut(process);
         let mut cpus = process.cpus.clone();
+        cpus.extend(of_others);
         cpus.push(owner);
         // A child begins when its parent's CPU has reached the fork, which is earlier in that CPU's queue.
         cpus.extend(process.forked_on.take());
@@ -421,6 +435,13 @@ impl Input {
             EventKind::Exit { .. } => self.process_mut(event.process).cpus.clear(),
             // The other threads of the process end with its old image.
             EventKind::Exec { .. } => self.process_mut(event.process).cpus = vec![owner],
+            _ => {}
+        }
+        match event.kind {
+            EventKind::Vfork { child } => self.borrowers.push((child, self.lender(event.process))),
+            EventKind::Exec { .. } | EventKind::Exit { .. } => {
+                self.borrowers.retain(|&(child, lender)| child != event.process && lender != event.process);
+            }
             _ => {}
         }
     }

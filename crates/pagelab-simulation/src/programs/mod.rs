@@ -9,5 +9,6 @@ pub mod load;
 pub mod reorder;
 mod replayed;
 pub mod role;
+pub mod vforks;
 
 pub use replayed::Programs;

@@ -4,6 +4,7 @@ use crate::programs::account::{Account, FaultCounts, walk_account};
 use crate::programs::input::Input;
 use crate::programs::load::Load;
 use crate::programs::role::Role;
+use crate::programs::vforks::with_vfork_waits;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, SpaceId};
@@ -150,6 +151,7 @@ impl Programs {
         home: ProcessTarget,
         cpus: Vec<CpuId>,
     ) -> Input {
+        let source = with_vfork_waits(source);
         Input::new(source, models_dependencies, role, home, cpus, self.max_accesses, self.window)
     }
 }
