@@ -23,6 +23,7 @@ use pagelab_engine::kernel::reclaim::Swap;
 use pagelab_engine::kernel::table_blocks::TableBlocks;
 use pagelab_engine::kernel::threads::KernelThread;
 use pagelab_engine::kernel::vma::VaRange;
+use pagelab_engine::machine::cpu::Cpu;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::{BackgroundLoad, Open};
@@ -360,14 +361,13 @@ pub fn assert_clocks_conserved(simulation: &Simulation) {
 /// allow what the VMAs allow. `live` are the existing spaces, except the kernels' own.
 pub fn assert_frames_conserved(simulation: &Simulation, live: &[SpaceId]) {
     let no_engine = simulation.kernels.os.layers.iter().all(|layer| layer.mechanisms.engine.is_none());
-    if no_engine && simulation.scheduler.cpus.iter().all(|cpu| cpu.task.stack.is_empty()) {
+    if no_engine && !simulation.scheduler.cpus.iter().any(Cpu::has_activity) {
         return assert_all_frames_conserved(simulation, live);
     }
     let mut simulation = simulation.clone();
-    // A kernel thread may be in the middle of its work, for example of a fault on its own references in a guest.
-    for cpu in CpuId::all(simulation.scheduler.cpus.len()) {
-        while simulation.step(cpu).unwrap_or_else(|e| panic!("{e}")) {}
-    }
+    // A kernel thread may be in the middle of its work, for example of a fault of its host on its own references, which
+    // waits for a device.
+    simulation.settle().unwrap_or_else(|e| panic!("{e}"));
     // A page mapped by an engine is in no list until the engine's thread accounts for it.
     for space in live {
         simulation.kernels.os.layers[space.layer].account_for_taken(space.index);

@@ -5,7 +5,7 @@
 //! task if there is one, otherwise its queue. With one CPU, only the loop over its queue remains.
 
 use crate::machine::agenda::AgendaEntry;
-use crate::machine::cpu::CpuState;
+use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{LaneState, TaskSlot};
 use crate::observe::statistics::Statistics;
@@ -38,23 +38,7 @@ impl Simulation {
                 if turns.is_multiple_of(TURNS_PER_REPORT) && !progress(self.programs.dispatched()) {
                     return Err(EngineError::Interrupted);
                 }
-                debug_assert!(self.no_cpu_is_stuck(), "a CPU stands still though it could go on");
-                match (self.scheduler.next_turn(), self.scheduler.agenda.next()) {
-                    (Some((cpu, others)), entry)
-                        if entry.is_none_or(|at| self.scheduler.cpus[cpu].clock.now() < at) =>
-                    {
-                        self.scheduler.others = others;
-                        let limit = others.saturating_add(self.scheduler.quantum);
-                        self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)?;
-                    }
-                    (turn, _) => {
-                        assert!(
-                            turn.is_some() || self.scheduler.agenda.helps(),
-                            "CPUs wait for each other and none can go on"
-                        );
-                        self.take_place()?;
-                    }
-                }
+                self.advance(progress)?;
             }
         } else if !self.scheduler.cpus.is_empty() {
             self.turn::<false>(CpuId(0), Cycles::MAX, progress)?;
@@ -73,6 +57,31 @@ impl Simulation {
         let end = self.scheduler.elapsed();
         for cpu in &mut self.scheduler.cpus {
             cpu.clock.wait_until(Class::Idle, end);
+        }
+        Ok(())
+    }
+
+    /// Gives the next CPU its turn, or carries out what is next on the agenda.
+    fn advance(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<(), EngineError> {
+        debug_assert!(self.no_cpu_is_stuck(), "a CPU stands still though it could go on");
+        match (self.scheduler.next_turn(), self.scheduler.agenda.next()) {
+            (Some((cpu, others)), entry) if entry.is_none_or(|at| self.scheduler.cpus[cpu].clock.now() < at) => {
+                self.scheduler.others = others;
+                let limit = others.saturating_add(self.scheduler.quantum);
+                self.accounted_turn(cpu, entry.map_or(limit, |at| limit.min(at)), progress)
+            }
+            (turn, _) => {
+                assert!(turn.is_some() || self.scheduler.agenda.helps(), "CPUs wait for each other and none can go on");
+                self.take_place().map(|_| ())
+            }
+        }
+    }
+
+    /// Lets kernels finish what they were doing when the last program ended, such as reading a page back. For checks of
+    /// the state that they leave; [`Self::run`] ends with the programs.
+    pub fn settle(&mut self) -> Result<(), EngineError> {
+        while self.scheduler.cpus.iter().any(Cpu::has_activity) {
+            self.advance(&mut |_| true)?;
         }
         Ok(())
     }

@@ -485,6 +485,11 @@ impl Cpu {
         in_hand || self.threads.iter().any(|thread| thread.task.number == number)
     }
 
+    /// Whether any of its tasks is in the middle of an activity.
+    pub fn has_activity(&self) -> bool {
+        !self.task.stack.is_empty() || self.slots().any(|slot| !self.task_at(slot).stack.is_empty())
+    }
+
     /// A key that one of its tasks waits for; that of a device if there is one.
     pub fn awaited(&self) -> Option<BlockKey> {
         self.slots().filter_map(|slot| self.task_at(slot).waits_for).max_by_key(|key| key.waits_for_device())
