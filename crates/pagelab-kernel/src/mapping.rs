@@ -21,7 +21,7 @@ use crate::layer::engine::ArmingMode;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::vma::{PageAdvice, VaRange, Vma, VmaChange, VmaKind};
-use pagelab_base::addr::{FRAME_BYTES, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_base::io::DeviceRequest;
@@ -43,6 +43,8 @@ pub struct Consequences {
     pub unmapped: Vec<Vma>,
     /// Writes to the swap area that the program waits for.
     pub writes: Vec<DeviceRequest>,
+    /// Frames of those that a host has swapped out.
+    pub absent: Vec<Pfn>,
     /// Ranges to populate, and why.
     pub populate: Vec<(VaRange, Ahead)>,
 }
@@ -209,7 +211,7 @@ impl Os {
         outcome: &mut Consequences,
     ) -> Result<(), EngineError> {
         let layer = &mut self.layers[space.layer];
-        let Consequences { gone, elsewhere, writes, populate, .. } = outcome;
+        let Consequences { gone, elsewhere, writes, absent, populate, .. } = outcome;
         match advice {
             PageAdvice::PopulateRead => {
                 populate.push((range, Ahead::Asked(Intent::Load)));
@@ -240,6 +242,7 @@ impl Os {
                 self.mapping.pages_out += out.pages;
                 gone.add(range, out.pages);
                 writes.extend(out.writes);
+                absent.extend(self.absent_in_host(space.layer, &out.outgoing));
             }
             PageAdvice::WillNeed | PageAdvice::Collapse => {}
         }

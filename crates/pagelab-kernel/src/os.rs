@@ -195,13 +195,7 @@ impl Os {
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
         let mut scan = self.layers[layer].scan_pages(context, pressure, &is_busy);
-        if self.layers[layer].host.is_some() {
-            let absent = scan.outgoing.iter().copied().filter(|&frame| self.is_swapped_out(layer, frame));
-            scan.absent = absent.collect();
-            if let Some(reclaim) = &mut self.layers[layer].memory.reclaim {
-                reclaim.counters.double_paged += scan.absent.len() as u64;
-            }
-        }
+        scan.absent = self.absent_in_host(layer, &scan.outgoing);
         for &(page, frame) in &scan.files {
             self.begin_write(layer, page, frame, task);
         }
@@ -211,6 +205,19 @@ impl Os {
             effects.invalidate(space, VaRange { start, end: start + bytes }).full |= whole;
         }
         scan
+    }
+
+    /// The frames of a layer, of those that a device is about to write, that a host has swapped out. The host must read
+    /// them back first.
+    pub(crate) fn absent_in_host(&mut self, layer: LayerId, outgoing: &[Pfn]) -> Vec<Pfn> {
+        if self.layers[layer].host.is_none() {
+            return Vec::new();
+        }
+        let absent: Vec<Pfn> = outgoing.iter().copied().filter(|&frame| self.is_swapped_out(layer, frame)).collect();
+        if let Some(reclaim) = &mut self.layers[layer].memory.reclaim {
+            reclaim.counters.double_paged += absent.len() as u64;
+        }
+        absent
     }
 
     /// Whether a host has swapped out a layer's frame.

@@ -1,10 +1,13 @@
 //! MADV_PAGEOUT: the program waits until the swap device has what the call has taken from memory.
 //!
-//! Models: the requests go to the device together. What leaves is decided by the call ([`crate::reclaim`]).
+//! Models: the requests go to the device together. What leaves is decided by the call ([`crate::reclaim`]). Before
+//! that, the virtual machine monitor reads pages back that a host has swapped out, as for the writes of a scan.
 //! Parameters: `kernel.swap`, `kernel.block_io`.
 
 use crate::fault::io::{plan_completion, plan_submit, plan_wait};
 use crate::os::Os;
+use crate::reclaim::plan_read_back;
+use pagelab_base::addr::Pfn;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::SpaceId;
 use pagelab_base::io::DeviceRequest;
@@ -12,6 +15,8 @@ use pagelab_base::step::{Next, Step};
 
 #[derive(Clone, Copy, Debug)]
 enum State {
+    /// Let the host read pages back that are to be written.
+    ReadBack,
     Submit,
     Device,
     Completion,
@@ -22,13 +27,15 @@ enum State {
 pub struct PageOut {
     space: SpaceId,
     writes: Vec<DeviceRequest>,
+    absent: Vec<Pfn>,
     state: State,
 }
 
 impl PageOut {
-    /// Waits for these writes.
-    pub fn new(space: SpaceId, writes: Vec<DeviceRequest>) -> Self {
-        Self { space, writes, state: State::Submit }
+    /// Waits for these writes, from frames some of which are `absent` from the host's memory.
+    pub fn new(space: SpaceId, writes: Vec<DeviceRequest>, absent: Vec<Pfn>) -> Self {
+        let state = if absent.is_empty() { State::Submit } else { State::ReadBack };
+        Self { space, writes, absent, state }
     }
 
     /// The space whose pages are written.
@@ -40,6 +47,7 @@ impl PageOut {
     pub fn plan(&self, os: &Os, step: &mut Step) {
         let (costs, requests) = (os.costs.block_io.as_ref(), self.writes.len() as u32);
         match self.state {
+            State::ReadBack => plan_read_back(&self.absent, step),
             State::Submit => costs.into_iter().for_each(|costs| plan_submit(costs, requests, step)),
             State::Device => {
                 step.io.swap.clone_from(&self.writes);
@@ -52,6 +60,7 @@ impl PageOut {
     /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self) -> Next {
         self.state = match self.state {
+            State::ReadBack => State::Submit,
             State::Submit => State::Device,
             State::Device => State::Completion,
             State::Completion => return Next::Done,

@@ -17,7 +17,7 @@ use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::os::Os;
-use crate::reclaim::Storage;
+use crate::reclaim::{Storage, plan_read_back};
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -38,12 +38,16 @@ const PAGES_AT_A_TIME: usize = 256;
 struct WriteBatch {
     pages: Vec<(FilePage, Lba)>,
     io: Vec<DeviceRequest>,
+    /// Frames of the pages that a host has swapped out.
+    absent: Vec<Pfn>,
 }
 
 #[derive(Clone, Debug)]
 enum WritebackState {
     /// Find the next dirty pages, and clean their entries.
     Look,
+    /// Let the host read pages back that are to be written.
+    ReadBack(WriteBatch),
     /// Pay for the requests to the device.
     Submit(WriteBatch),
     Device(WriteBatch),
@@ -134,6 +138,7 @@ impl Sync {
                     }
                 }
             }
+            WritebackState::ReadBack(batch) => plan_read_back(&batch.absent, step),
             WritebackState::Submit(batch) => {
                 if let Some(costs) = costs {
                     plan_submit(costs, batch.io.len() as u32, step);
@@ -158,6 +163,7 @@ impl Sync {
         let costly = os.costs.block_io.is_some();
         self.state = match std::mem::replace(&mut self.state, WritebackState::Look) {
             WritebackState::Look => return self.look(os, effects, task),
+            WritebackState::ReadBack(batch) => WritebackState::Submit(batch),
             WritebackState::Submit(batch) => WritebackState::Device(batch),
             WritebackState::Device(batch) => {
                 os.written(self.space.layer, &batch.pages, task);
@@ -176,7 +182,9 @@ impl Sync {
             return Next::Block(BlockKey::Writeback { layer: id, lba });
         }
         self.left.start = on;
-        let mut batch = WriteBatch { pages: Vec::with_capacity(found.len()), io: Vec::new() };
+        let frames: Vec<Pfn> = found.iter().map(|dirty| dirty.frame).collect();
+        let absent = os.absent_in_host(id, &frames);
+        let mut batch = WriteBatch { pages: Vec::with_capacity(found.len()), io: Vec::new(), absent };
         for Dirty { frame, page } in found {
             for (index, range) in os.layers[id].clean(frame) {
                 effects.invalidate(SpaceId { layer: id, index }, range);
@@ -188,7 +196,8 @@ impl Sync {
         if batch.pages.is_empty() {
             return if self.left.is_empty() { Next::Done } else { Next::Continue };
         }
-        self.state = WritebackState::Submit(batch);
+        self.state =
+            if batch.absent.is_empty() { WritebackState::Submit(batch) } else { WritebackState::ReadBack(batch) };
         Next::Continue
     }
 

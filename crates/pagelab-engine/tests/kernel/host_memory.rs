@@ -5,7 +5,7 @@ use crate::common::{ScriptWriter, assembled, assert_conserved, assert_frames_con
 use pagelab_engine::config::Config;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{EventKind, Source};
+use pagelab_trace::{EventKind, MapFlags, Source};
 
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":32}"#;
 
@@ -213,6 +213,45 @@ fn a_guest_without_memory_takes_pages_back_from_its_balloon() {
     assert_eq!(slow.values["balloon.deflated"], stat("balloon.deflated"));
     let (more, pages) = (spent(&slow) - spent(&stats), stat("balloon.deflated"));
     assert!(more.abs_diff(1000 * pages) < 1000, "{more} cycles for {pages} pages, but for what the caches hold");
+}
+
+/// What a program writes with MADV_PAGEOUT or msync, after its host has swapped it out, is read back first.
+#[test]
+fn pages_that_a_program_writes_itself_are_read_back_first() {
+    const PAGES: u64 = 256;
+    const STORAGE: &str = r#"kernel.storage={"read_cycles":300000,"write_cycles":70000,"queue_depth":8}"#;
+    let written = |of_file: bool, host: &str| {
+        let mut script = ScriptWriter::new();
+        let (prot, other, len) = (pagelab_trace::Protection::READ_WRITE, BASE + (1 << 30), PAGES * 4096);
+        let flags = if of_file { MapFlags(MapFlags::SHARED) } else { MapFlags::anonymous_private() };
+        let file = of_file.then(|| "data".into());
+        script.event(0, EventKind::Mmap { addr: BASE, len, prot, flags, file, file_offset: 0 });
+        script.mmap(0, other, 5 * PAGES * 4096);
+        (0..PAGES).for_each(|page| script.store(0, BASE + page * 4096));
+        (0..9 * PAGES / 2).for_each(|page| script.store(0, other + page * 4096));
+        script.event(
+            0,
+            match of_file {
+                false => EventKind::Madvise { addr: BASE, len, advice: 21 },
+                true => EventKind::Msync { addr: BASE, len, flags: 4 },
+            },
+        );
+        let host = format!("system.layers.host.memory_bytes={host}");
+        let set = [SWAP, STORAGE, "system.layers.right.memory_bytes=1MiB", &host, "kernel.threads.kswapd=off"];
+        let (simulation, stats) = run(&config("small-guests", &set), script.finish(), &[0]);
+        assert_conserved(&stats);
+        assert_frames_conserved(&simulation, &live_spaces(&simulation));
+        let [double, major, own] =
+            ["swap.double.pages", "layer.host.fault.major.count", "fault.major.count"].map(|name| stats.values[name]);
+        assert_eq!([stats.values["pageout.pages"], stats.values["msync.pages"]][usize::from(of_file)], PAGES);
+        assert!(major >= double, "{major} major faults of the host, {double} before writes");
+        (double, own)
+    };
+    for of_file in [false, true] {
+        let (double, _) = written(of_file, "5MiB");
+        assert!((PAGES * 9 / 10..=PAGES).contains(&double), "file: {of_file}: {double} pages");
+        assert_eq!(written(of_file, "64MiB").0, 0);
+    }
 }
 
 /// A guest of 7 MiB on a host of 5 MiB goes in a circle through 8 MiB. Its oldest page is one that the host has

@@ -26,6 +26,8 @@ pub struct PagedOut {
     pub pages: u64,
     /// What is to be written to the swap area.
     pub writes: Vec<DeviceRequest>,
+    /// The frames that it is written from.
+    pub outgoing: Vec<Pfn>,
 }
 
 impl Layer {
@@ -117,7 +119,7 @@ impl Layer {
             };
             pages += u64::from(gone);
         }
-        PagedOut { pages, writes: scan.io.swap }
+        PagedOut { pages, writes: scan.io.swap, outgoing: scan.outgoing }
     }
 
     /// Whether the page has left.

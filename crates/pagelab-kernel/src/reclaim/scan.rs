@@ -91,10 +91,13 @@ impl ReclaimScan {
         if self.absent.is_empty() {
             return step.io.clone_from(&self.io);
         }
-        for frame in &self.absent {
-            step.physical(RefKind::Read, frame.addr());
-        }
+        plan_read_back(&self.absent, step);
     }
+}
+
+/// Plans the reads by which a virtual machine monitor reaches pages that a host has swapped out.
+pub fn plan_read_back(absent: &[Pfn], step: &mut Step) {
+    absent.iter().for_each(|frame| step.physical(RefKind::Read, frame.addr()));
 }
 
 impl Reclaim {

@@ -196,14 +196,14 @@ impl Simulation {
         let costs = self.kernels.os.costs.mapping_calls.is_some() && !is_recorded(kind);
         self.kernels.os.layers[space.layer].spaces.changed = costs.then(Vec::new);
         let outcome = self.kernels.os.change_mappings(effects, cpu, space, kind)?;
-        let Consequences { gone, elsewhere, writes, populate, .. } = outcome;
+        let Consequences { gone, elsewhere, writes, absent, populate, .. } = outcome;
         self.invalidate(cpu, space, &gone, freed(&self.kernels.os) > before);
         for (other, gone) in &elsewhere {
             self.invalidate(cpu, *other, gone, false);
         }
         let populate = populate.into_iter().rev();
         let populate = populate.map(|(range, why)| Activity::Populate(Populate::new(space, range, why, cpu)));
-        let page_out = (!writes.is_empty()).then(|| Activity::PageOut(PageOut::new(space, writes)));
+        let page_out = (!writes.is_empty()).then(|| Activity::PageOut(PageOut::new(space, writes, absent)));
         let range = changed_range(kind).flatten();
         let own = MappingCall::new(cpu, space, kind, range, &mut self.kernels.os).map(Activity::Mapping);
         Ok(populate.chain(page_out).chain(own).collect())
