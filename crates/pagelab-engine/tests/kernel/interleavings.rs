@@ -20,14 +20,14 @@ use pagelab_engine::machine::pcids::Presence;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_trace::{EventKind, MapFlags, Protection};
 
-const BASE: u64 = 0x7f00_0000_0000;
-const PAGE: u64 = 4096;
+pub(crate) const BASE: u64 = 0x7f00_0000_0000;
+pub(crate) const PAGE: u64 = 4096;
 /// Pages that the program wrote before the race, the first ones of its mapping.
 const WRITTEN: u64 = 2;
 
 /// The action of a CPU in the race. Pages are numbered from the start of the mapping.
 #[derive(Clone, Copy, Debug)]
-enum Actor {
+pub(crate) enum Actor {
     Fault {
         page: u64,
         intent: Intent,
@@ -64,20 +64,22 @@ fn store(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Store }
 }
 
-fn load(page: u64) -> Actor {
+pub(crate) fn load(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Load }
 }
 
 /// First page of a second mapping, which no one has touched before the race. It is made if a fault needs it.
 const SECOND: u64 = 2048;
+/// First page of a mapping of a file, made in the same way.
+pub(crate) const FILE: u64 = 3072;
 
 /// A race before its first step: a process with a mapping, and a child that exists before the race or is created in it.
 #[derive(Clone)]
-struct Race {
-    simulation: Simulation,
+pub(crate) struct Race {
+    pub(crate) simulation: Simulation,
     /// Number of a kernel thread that reclaims for its layer.
     kswapd: usize,
-    parent: SpaceId,
+    pub(crate) parent: SpaceId,
     child: SpaceId,
     /// Number of steps of each CPU so far.
     steps: Vec<u32>,
@@ -93,7 +95,16 @@ impl Race {
         let parent = simulation.programs.inputs[0].spaces().next().expect("the process has not ended");
         let child =
             simulation.kernels.os.add_space(CpuId(0), simulation.programs.inputs[0].home).expect("there is memory");
-        if actors.iter().any(|actor| matches!(actor, Actor::Fault { page: SECOND.., .. })) {
+        let faults_in = |pages: std::ops::Range<u64>| {
+            actors.iter().any(|actor| matches!(actor, Actor::Fault { page, .. } if pages.contains(page)))
+        };
+        if faults_in(FILE..FILE + 16) {
+            let (flags, prot) = (MapFlags(MapFlags::PRIVATE), Protection::READ_WRITE);
+            let (addr, len, file) = (BASE + FILE * PAGE, 16 * PAGE, Some("data".into()));
+            let map = EventKind::Mmap { addr, len, prot, flags, file, file_offset: 0 };
+            simulation.change_mappings(CpuId(0), parent, &map).expect("there is memory");
+        }
+        if faults_in(SECOND..FILE) {
             let map = crate::common::mmap(BASE + SECOND * PAGE, 16 * PAGE, Protection::READ_WRITE);
             simulation.change_mappings(CpuId(0), parent, &map).expect("there is memory");
         }
@@ -101,6 +112,7 @@ impl Race {
             let mut change =
                 |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
             match *actor {
+                MapAndStore { page: FILE.. } => {}
                 MapAndStore { page } => change(EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE }),
                 Grow { page } => {
                     change(EventKind::Munmap { addr: BASE + WRITTEN * PAGE, len: (1024 - WRITTEN) * PAGE });
@@ -187,11 +199,14 @@ impl explore::Race for Race {
                 Some(_) if matches!(actor, Reclaim) => return *steps == 2,
                 Some(_) if simulation.scheduler.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
-                    use Stage::{Allocation, Install, Lookup, Return, Rmap, Walk};
+                    use Stage::{Allocation, Install, Lookup, Return, Rmap, Walk, Zeroing};
                     let takes_both = simulation.kernels.os.costs.vma_fallbacks.is_some();
+                    // A page is read in the stage of zeroing, perhaps without the lock of its mapping.
+                    let reads = takes_both && simulation.kernels.os.layers[0].storage().is_some();
                     if let Activity::Fault(fault) = &frame.activity
                         && (matches!(fault.stage(), Lookup | Walk | Allocation | Install | Return)
-                            || takes_both && fault.stage() == Rmap)
+                            || takes_both && fault.stage() == Rmap
+                            || reads && fault.stage() == Zeroing)
                     {
                         return false;
                     }
@@ -211,7 +226,7 @@ fn explore(actors: &[Actor], set: &[&str], finish: &dyn Fn(&Race)) -> usize {
 }
 
 /// Runs the schedules with at most this many interruptions; returns their number.
-fn explore_some(actors: &[Actor], set: &[&str], interruptions: usize, finish: &dyn Fn(&Race)) -> usize {
+pub(crate) fn explore_some(actors: &[Actor], set: &[&str], interruptions: usize, finish: &dyn Fn(&Race)) -> usize {
     // Small, since every schedule begins with a new machine.
     let small = [
         "machine.memory_bytes=8MiB",

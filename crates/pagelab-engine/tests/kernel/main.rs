@@ -14,6 +14,7 @@ mod host_memory;
 mod interleavings;
 mod late_segments;
 mod load;
+mod lock_interleavings;
 mod lock_waits;
 mod mapping_calls;
 mod memory_files;

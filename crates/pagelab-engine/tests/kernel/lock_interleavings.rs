@@ -1,0 +1,64 @@
+//! All orders of a few faults and calls whose locks are given up for a device.
+
+use super::interleavings::Actor::{self, Fork, MapAndStore, Unmap};
+use super::interleavings::{BASE, FILE, PAGE, Race, explore_some, load};
+use pagelab_engine::base::addr::VirtAddr;
+use std::cell::Cell;
+
+/// Races with a file of which nothing is in memory.
+fn explore_file(actors: &[Actor], rules: &str, finish: &dyn Fn(&Race)) -> usize {
+    let rules = format!("kernel.vma_fallbacks={rules}");
+    let set = [
+        rules.as_str(),
+        r#"kernel.storage={"read_cycles":100,"write_cycles":100,"queue_depth":1}"#,
+        "kernel.page_cache=cold",
+        "kernel.read_ahead_bytes=4KiB",
+        "kernel.fault_around_bytes=4KiB",
+        "kernel.threads.kswapd=off",
+    ];
+    explore_some(actors, &set, 4, finish)
+}
+
+/// Pages of the file's mapping that the parent maps; and whether the first of them is anonymous.
+fn mapped_of_file(race: &Race) -> (Vec<u64>, Option<bool>) {
+    let layer = &race.simulation.kernels.os.layers[0];
+    let first = VirtAddr(BASE + FILE * PAGE);
+    let pages = layer.mapped(race.parent.index, first, first + 16 * PAGE);
+    let numbers = pages.iter().map(|page| (page.va.0 - BASE) / PAGE - FILE).collect();
+    (numbers, pages.first().map(|page| layer.memory.page_use.is_anonymous(page.mapping.pfn)))
+}
+
+#[test]
+fn a_fault_that_waits_for_a_device_without_its_lock_looks_again() {
+    // Before 6.7, a fault of a file takes the lock of the space first; later it gives up that of its VMA.
+    for rules in ["linux-6.4", "linux-6.10"] {
+        let while_it_reads = Cell::new(0);
+        let count = explore_file(&[load(FILE), Unmap { page: FILE, pages: 1 }], rules, &|race| {
+            assert_eq!(mapped_of_file(race).0, [0; 0], "{rules}");
+            let (outside, layer) =
+                (race.simulation.kernels.os.faults[0].outside, &race.simulation.kernels.os.layers[0]);
+            let read = layer.memory.page_use.cached_frames();
+            while_it_reads.set(while_it_reads.get() + u32::from((read, outside) == (1, 1)));
+        });
+        assert!(count > 5 && while_it_reads.get() > 0, "{rules}: {count} schedules, {while_it_reads:?}");
+        let replaced = explore_file(&[load(FILE), MapAndStore { page: FILE }], rules, &|race| {
+            assert_eq!(mapped_of_file(race), (vec![0], Some(true)), "{rules}: the page of the mapping that is there");
+        });
+        assert!(replaced > 10, "{rules}: {replaced} schedules");
+        let forked = explore_file(&[load(FILE), Fork], rules, &|race| {
+            assert_eq!(mapped_of_file(race), (vec![0], Some(false)), "{rules}");
+        });
+        assert!(forked > 5, "{rules}: {forked} schedules");
+    }
+}
+
+#[test]
+fn faults_that_wait_for_one_page_of_a_file_read_it_once() {
+    for rules in ["linux-6.4", "linux-6.10"] {
+        let count = explore_file(&[load(FILE), load(FILE)], rules, &|race| {
+            assert_eq!(mapped_of_file(race), (vec![0], Some(false)), "{rules}");
+            assert_eq!(race.simulation.kernels.os.layers[0].memory.page_use.cached_frames(), 1, "{rules}");
+        });
+        assert!(count > 20, "{rules}: {count} schedules");
+    }
+}
