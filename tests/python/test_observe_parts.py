@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +21,15 @@ from pagelab.observe.events import Access
 from pagelab.observe.groups import group_named
 from pagelab.observe.kernel_code import KernelSymbols
 from pagelab.observe.layout import Layout, Pagemaps
+from pagelab.observe.looks import Looks
 from pagelab.observe.mappings import Mapping, parse
-from pagelab.observe.observation import Settings, observe
+from pagelab.observe.observation import Observation, Settings, observe
 from pagelab.observe.processes import descendants
 from pagelab.observe.recipe import commands
 from pagelab.observe.regions import ProcessRegions
-from pagelab.observe.sampling import Sampler
+from pagelab.observe.sampling import Sampler, Totals
 from pagelab.observe.targets import Members, Processes
+from pagelab.observe.time_shares import time_shares
 from pagelab.observe.verdict import tlb_reach
 from pagelab.run_time.counters import Counters
 
@@ -241,6 +244,23 @@ def test_the_bound_leaves_out_the_first_look_alone() -> None:
 )
 def test_intervals_of_shares(hits: int, samples: int, low: float, high: float) -> None:
     assert share_interval(hits, samples) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_time_that_was_not_sampled_may_be_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """100 samples of 2 ms, half of them in faults, of 0.2 s, of 0.21 s and of 0.8 s of CPU time."""
+    symbols = tmp_path / "kallsyms"
+    symbols.write_text("0000000000001000 T asm_exc_page_fault\n0000000000002000 T vfs_read\n")
+    monkeypatch.setattr("pagelab.observe.time_shares.KernelSymbols", lambda: KernelSymbols(symbols))
+    observation = Observation("a", Settings(1.0, 1.0, 0.02, True), Looks(None), Budget(0.02), None, kernel_seen=True)
+    observation.clock = Counter({(1, (0x1010,), ()): 50, (1, (), (7,)): 50})
+    low, high = share_interval(50, 100)
+    for seconds, part in ((0.2, 1.0), (0.21, 1.0), (0.8, 0.25)):
+        observation.totals = Totals(seconds, 10, 10, 0)
+        times = time_shares(observation)
+        assert times.coverage == pytest.approx(part, rel=0.01)
+        assert times.faults
+        expected = (0.5, low * part, high * part + 1 - part)
+        assert (times.faults.share, times.faults.low, times.faults.high) == pytest.approx(expected, rel=0.01)
 
 
 def test_the_reach_of_the_tlb(tmp_path: Path) -> None:

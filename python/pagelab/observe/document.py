@@ -38,6 +38,7 @@ def document(conclusions: Conclusions) -> dict[str, Any]:
         "time": {
             "samples": conclusions.times.samples,
             "missing": conclusions.times.missing,
+            "sampled_part": conclusions.times.coverage,
             "activities": {name: asdict(share) for name, share in conclusions.times.activities.items()},
             "kernel": {name: asdict(share) for name, share in conclusions.times.parts.items()},
         },

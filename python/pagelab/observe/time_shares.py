@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pagelab.confidence.wilson import share_interval
 from pagelab.observe.kernel_code import FAULT, OTHER, KernelSymbols
 from pagelab.observe.observation import Observation
+from pagelab.observe.sampling import CLOCK_NANOSECONDS
 
 PROGRAM = "the program's own code"
 AVOIDABLE = "in faults, without clearing and copying"
+_WHOLE = 0.9
 _CHANGED_LITTLE = ("clearing pages", "copying pages")
 
 
@@ -32,11 +34,13 @@ class TimeShares:
     parts: Mapping[str, Share]
     """Of what the kernel did in them: compaction, clearing and so on"""
     missing: str | None
+    coverage: float = 1.0
+    """Which part of the CPU time was sampled"""
 
     @property
     def faults(self) -> Share | None:
         """None if it cannot be measured here."""
-        return None if self.missing else self.activities.get(FAULT, Share(0.0, *share_interval(0, self.samples)))
+        return None if self.missing else self.activities.get(FAULT, _share(0, self.samples, self.coverage))
 
     @property
     def avoidable(self) -> Share | None:
@@ -62,10 +66,11 @@ def time_shares(observation: Observation) -> TimeShares:
             activities[activity] += count
             parts[part] += count if part != OTHER else 0
             parts[AVOIDABLE] += activity == FAULT and part not in _CHANGED_LITTLE and count
-    shares = {name: _share(count, samples) for name, count in activities.most_common()}
-    within = {AVOIDABLE: _share(parts.pop(AVOIDABLE, 0), samples)}
-    within.update((name, _share(count, samples)) for name, count in parts.most_common() if name != OTHER)
-    return TimeShares(samples, shares, within, missing)
+    covered = _coverage(samples, observation.totals.cpu_seconds)
+    shares = {name: _share(count, samples, covered) for name, count in activities.most_common()}
+    within = {AVOIDABLE: _share(parts.pop(AVOIDABLE, 0), samples, covered)}
+    within.update((name, _share(count, samples, covered)) for name, count in parts.most_common() if name != OTHER)
+    return TimeShares(samples, shares, within, missing, covered)
 
 
 def _missing(observation: Observation, samples: int, symbols: KernelSymbols | None) -> str | None:
@@ -80,5 +85,16 @@ def _missing(observation: Observation, samples: int, symbols: KernelSymbols | No
     return None
 
 
-def _share(count: int, samples: int) -> Share:
-    return Share(count / samples if samples else 0.0, *share_interval(count, samples))
+def _coverage(samples: int, cpu_seconds: float) -> float:
+    """The part of the CPU time that samples stand for: sampling pauses to keep the bound on cost."""
+    if cpu_seconds <= 0:
+        return 1.0
+    part = samples * CLOCK_NANOSECONDS / 1e9 / cpu_seconds
+    # Some samples come late, or at an end.
+    return 1.0 if part >= _WHOLE else part
+
+
+def _share(count: int, samples: int, covered: float) -> Share:
+    """A share of the CPU time; what was done in a time that was not sampled may be all this, or nothing of it."""
+    low, high = share_interval(count, samples)
+    return Share(count / samples if samples else 0.0, low * covered, high * covered + 1 - covered)

@@ -58,8 +58,14 @@ def walk_line(conclusions: Conclusions) -> str:
 
 def missing_lines(conclusions: Conclusions) -> list[str]:
     """What the kernel, the rights or the bound kept from being known."""
-    seen = conclusions.observation
-    return [*_events(seen), *_memory(seen), *seen.looks.notes]
+    seen, covered = conclusions.observation, conclusions.times.coverage
+    paused = []
+    if covered < 1 and not conclusions.times.missing:
+        paused.append(
+            f"Where {1 - covered:.0%} of the CPU time went: sampling paused to keep the bound on cost. The intervals "
+            "hold whatever was done then; a higher --budget, or more CPU time of the program, makes them narrower."
+        )
+    return [*paused, *_events(seen), *_memory(seen), *seen.looks.notes]
 
 
 def _events(seen: Observation) -> Iterator[str]:
