@@ -313,3 +313,85 @@ fn unused_memory_of_segments_is_freed() {
     assert_eq!(count(&cut, "freed"), 6 * 256);
     assert!(count(&cut, "dissolved") > 0);
 }
+
+/// Two programs: the first one's two threads use a segment of 16 MiB, the other one fills memory with pages of a file
+/// that nobody maps any more.
+fn beside_a_reader_of_files(dissolve: &str) -> Statistics {
+    let mut user = ScriptWriter::new();
+    user.mmap(0, BASE, 16 * MIB);
+    let other = user.thread(0);
+    for n in 0..300_000 {
+        for thread in [0, other] {
+            let kind = AccessKind::Store;
+            user.access_of(thread, Access { gap: 100, ..Access::new(kind, BASE + n * 97 % PAGES * 4096, 8) });
+        }
+    }
+    let mut reader = ScriptWriter::new();
+    // The segment is made first.
+    reader.mmap(0, SMALL, 4096);
+    (0..20_000).for_each(|_| reader.access_of(0, Access { gap: 1000, ..Access::new(AccessKind::Store, SMALL, 8) }));
+    for file_offset in (0..20 * MIB).step_by(MIB as usize) {
+        let (prot, flags) = (Protection { read: true, write: false, execute: false }, MapFlags(MapFlags::SHARED));
+        let file = Some("data".into());
+        reader.event(0, EventKind::Mmap { addr: OTHER, len: MIB, prot, flags, file, file_offset });
+        (0..256).for_each(|page| reader.load(0, OTHER + page * 4096));
+        reader.event(0, EventKind::Munmap { addr: OTHER, len: MIB });
+    }
+    let storage = r#"kernel.storage={"read_cycles":3000,"write_cycles":700,"queue_depth":8}"#;
+    let cold = "kernel.page_cache=cold";
+    let set = ["machine.memory_bytes=32MiB", SWAP, "kernel.swappiness=0", storage, cold, FAST, "engine.check=on"];
+    let config = config("radix", &[&set[..], &[&early(dissolve)]].concat());
+    let placed = |script: ScriptWriter, cpus| PlacedSource { source: script.finish(), cpus, memory_limit: None };
+    let sources = vec![placed(user, vec![0, 2]), placed(reader, vec![4])];
+    let mut simulation = Simulation::new(&config, sources, None).unwrap();
+    simulation.run(&mut |_| true).unwrap();
+    let stats = Statistics::collect(&simulation);
+    assert_conserved(&stats);
+    stats
+}
+
+/// Each part ends with an interrupt of each CPU that runs the program. Nothing else in this run interrupts one: the
+/// pages that are reclaimed are mapped by nobody.
+#[test]
+fn each_part_interrupts_the_cpus_that_run_the_program() {
+    let [stats, never] = ["low-watermark", "never"].map(beside_a_reader_of_files);
+    for stats in [&stats, &never] {
+        assert_eq!((count(stats, "made"), stats.values["swap.out.pages"]), (1, 0));
+    }
+    let parts = count(&stats, "dissolved") / 512;
+    assert!(parts > 1, "{parts}");
+    let interrupts = |stats: &Statistics| stats.values["shootdown.interrupts"];
+    // Both runs have the interrupts that making the segment takes.
+    assert_eq!(interrupts(&stats) - interrupts(&never), 2 * parts);
+}
+
+/// Where the page table has no room for an entry, the segment stays, and others' pages are reclaimed instead.
+#[test]
+fn a_segment_stays_if_its_table_has_no_room() {
+    let others = 3072;
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, 16 * MIB);
+    (0..60_000).for_each(|n| script.store(0, BASE + n * 97 % PAGES * 4096));
+    script.mmap(0, OTHER, others * 4096);
+    // A page of each cluster first, so that the table is full while there is memory.
+    for page in 0..8 {
+        (0..others / 8).for_each(|cluster| script.store(0, OTHER + (8 * cluster + page) * 4096));
+    }
+    loads(&mut script, 1);
+    let table = format!(
+        r#"system.layers.native.page_table={{"kind":"hashed-compact","table_bytes":"{}B","search_lines":{}}}"#,
+        others / 8 * 64,
+        others / 8
+    );
+    let run = |table: &str| {
+        let set = ["machine.memory_bytes=28MiB", SWAP, FAST, "engine.check=on", &early("low-watermark"), table];
+        let (simulation, stats) = run(&config("hashed-compact", &set), script.clone().finish(), &[0]);
+        assert_frames_conserved(&simulation, &live_spaces(&simulation));
+        stats
+    };
+    let [full, roomy] = [table.as_str(), "engine.seed=1"].map(run);
+    assert!(count(&full, "kept") > 0 && count(&full, "dissolved") == 0);
+    assert!(count(&roomy, "kept") == 0 && count(&roomy, "dissolved") > 0);
+    assert!(full.values["swap.out.pages"] > 0);
+    assert_eq!(full.values["fault.major.count"], 0);
+}
