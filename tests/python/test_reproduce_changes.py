@@ -47,7 +47,7 @@ def test_first_touches_in_aged_memory_are_those_of_the_main_study_with_aged_memo
     (table,) = findings.series
     assert table.values["mean", "saved"] == table.values["most", "saved"] == pytest.approx(7.5)
     mean = table.intervals["mean", "saved"]
-    assert (mean.low, mean.high) == (pytest.approx(5), pytest.approx(10))
+    assert [mean.low, mean.high] == pytest.approx([5, 10])
 
 
 def test_co_runners_on_its_cpu_differ_in_that_alone() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from pagelab_studies import (
+    hardware_demand_paging_events,
     hardware_demand_paging_tables,
     hash_dont_cache_related,
     hash_dont_cache_tables,
@@ -110,11 +111,12 @@ def test_each_program_of_figure_6_is_judged() -> None:
 
 def test_pollution_needs_a_difference_of_one_per_cent() -> None:
     tables, events = hardware_demand_paging_tables, hardware_demand_paging_tables.POLLUTED
+    fewer_events, saved = hardware_demand_paging_events.FEWER_EVENTS, hardware_demand_paging_events.FEWER
     changes = (_around(10, 8.5), _around(-10, 1), _around(1, 0.5), _around(0, 0.5), _around(0, 2))
     fewer = dict(zip(events, changes, strict=True))
     cells = {(event, system): _around(100, 0) for event in events for system in ("kernel", "unit")}
     findings = _with(tables.EVENTS, cells)
-    findings.series += _with(tables.FEWER_EVENTS, {(event, tables.FEWER): one for event, one in fewer.items()}).series
+    findings.series += _with(fewer_events, {(event, saved): one for event, one in fewer.items()}).series
     tables.pollution(findings)
     assert list(_holds(findings).values()) == [True, False, None, False, None]
 

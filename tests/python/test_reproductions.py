@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pagelab_studies import REPRODUCTIONS, claims_page, study, undecided, verdicts
+import pagelab as package
+from pagelab_studies import REPRODUCTIONS, claims_page, shipped, study, undecided, verdicts
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,3 +76,13 @@ def test_a_run_made_again_has_the_same_statistics(name: str) -> None:
     )
     now = {statistic: measurement.stats[statistic] for statistic in kept["stats"]}
     assert now == kept["stats"], "results have changed: make reproductions"
+
+
+def test_results_without_runs_that_the_study_asks_for_are_not_lost() -> None:
+    name, filed = next(iter(claims_page.read(RESULTS).items()))
+    runs = filed.document["runs"]
+    without = {**filed.document, "runs": runs[: len(runs) // 2]}
+    with pytest.raises(
+        package.UsageError, match=f"{name}: runs are not on file: .*`pagelab reproduce {name} --scale 1`"
+    ):
+        shipped.evaluate(filed.reproduction, without, (RESULTS / name / "REPORT.md").read_text())

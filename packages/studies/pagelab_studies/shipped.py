@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pagelab
 from pagelab_studies.interval import Interval
 from pagelab_studies.study import Claim, Comparison, Findings, Measurement, Measurements, Reproduction, Series
 
@@ -59,8 +60,17 @@ def _interval(bounds: Mapping[str, float] | None) -> Interval | None:
 
 
 def evaluate(reproduction: Reproduction, document: Document, report: str) -> Findings:
-    """What results on file say. `report` is the text of their report, for its notes."""
+    """What results on file say. `report` is the text of their report, for its notes.
+
+    Raises:
+        UsageError: the study has runs that are not on file, so results would be lost.
+    """
     findings = reproduction.evaluate(_measurements(reproduction, document))
+    if findings.incomplete:
+        raise pagelab.UsageError(
+            f"{reproduction.name}: runs are not on file: {findings.incomplete[0]}; make them with `pagelab reproduce "
+            f"{reproduction.name} --scale {document['scale']:g}`, and copy its results"
+        )
     if not any(run.in_parts or run.contiguity_map for run in reproduction.runs()):
         return _with_tables(reproduction, findings)
     known_rows = {(row.figure, row.item, row.quantity): row for row in rows(document)}
