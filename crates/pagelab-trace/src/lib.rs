@@ -47,6 +47,7 @@ pub mod event;
 pub mod export;
 pub mod format;
 pub mod import;
+pub mod library_panics;
 mod open;
 pub mod quantity;
 pub mod record;
@@ -61,7 +62,7 @@ pub mod workload;
 
 pub use access::{Access, AccessKind, Branches, Maker};
 #[doc(hidden)]
-pub use cases::cases;
+pub use cases::{case_seed, cases};
 pub use error::TraceError;
 pub use event::{Event, EventKind, MapFlags, ProcessIx, Protection, ThreadIx};
 pub use format::{TraceMeta, TraceReader, TraceWriter};

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pagelab_trace::TraceError;
+use pagelab_trace::{TraceError, library_panics::as_errors};
 use parquet::{
     column::reader::ColumnReader,
     errors::ParquetError,
@@ -56,9 +56,8 @@ impl FaultTraceReader {
             let what = "not a fault trace, which is a Parquet file. `pagelab model` also reads text of perf and ftrace";
             return Err(TraceError::corrupt(&path, what));
         }
-        let metadata = ParquetMetaDataReader::new()
-            .with_page_index_policy(PageIndexPolicy::Skip)
-            .parse_and_finish(&file)
+        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
+        let metadata = as_errors(|| reader.parse_and_finish(&file))
             .map_err(|e| TraceError::corrupt(&path, format!("not a whole Parquet file: {e}")))?;
         let facts = facts(&metadata).map_err(|what| TraceError::corrupt(&path, what))?;
         let (hash, data_bytes) = hash(&mut file).map_err(to_error)?;
@@ -66,7 +65,7 @@ impl FaultTraceReader {
             return Err(TraceError::corrupt(&path, "damaged: its bytes differ from the hash in its footer"));
         }
         columns_inside(&metadata, data_bytes).map_err(|what| TraceError::corrupt(&path, what))?;
-        let file = SerializedFileReader::new(file)
+        let file = as_errors(|| SerializedFileReader::new(file))
             .map_err(|e| TraceError::corrupt(&path, format!("not a whole Parquet file: {e}")))?;
         Ok(Self { path, file, info: facts.info, next_group: 0, columns: Columns::default(), last_ns: 0 })
     }
@@ -90,9 +89,9 @@ impl FaultTraceReader {
         let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
         self.columns.clear();
         for place in 0..SCHEMA.get_fields().len() {
-            let reader = group.get_column_reader(place).map_err(|e| corrupt(e.to_string()))?;
             let name = SCHEMA.get_fields()[place].name();
-            let read = read_column(reader, place, rows, &mut self.columns);
+            let columns = &mut self.columns;
+            let read = as_errors(|| read_column(group.get_column_reader(place)?, place, rows, columns));
             let read = read.map_err(|e| corrupt(format!("column {name}: {e}")))?;
             if read != rows {
                 return Err(corrupt(format!("column {name} has {read} of {rows} rows")));

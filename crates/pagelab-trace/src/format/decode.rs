@@ -17,6 +17,7 @@ use super::{
     last_waits::LastWaits,
     part::Part,
 };
+use crate::library_panics::as_errors;
 use crate::{Access, AccessKind, Branches, Maker, ThreadIx, TraceError};
 
 /// Transposes a matrix of 8×8 bytes whose rows are the words, least significant byte first.
@@ -288,9 +289,8 @@ impl Column {
         }
         // The parquet crate's reader would decompress into new memory for each page.
         let raw = column.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build();
-        let pages = raw.and_then(|raw| SerializedPageReader::new(Arc::clone(content), &raw, rows, None));
+        let pages = as_errors(|| SerializedPageReader::new(Arc::clone(content), &raw?, rows, None))?;
         let width = if index == VADDR || index == PC { 8 } else { 4 };
-        let pages = pages.map_err(|e| e.to_string())?;
         Ok(Self { index, width, pages, dictionary_len: 0, body, layout: Layout::Split })
     }
 
@@ -300,7 +300,7 @@ impl Column {
     }
 
     fn read_page(&mut self) -> Result<Option<Page>, String> {
-        self.pages.get_next_page().map_err(|e| e.to_string())
+        as_errors(|| self.pages.get_next_page())
     }
 
     /// Decompresses `compressed` into the body, which may have at most `most` bytes.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::{FORMAT_VERSION, meta::AccessCounts};
-use crate::TraceError;
+use crate::{TraceError, library_panics::as_errors};
 
 /// Key of [`PartFacts`] in the Parquet footer.
 const FACTS_KEY: &str = "pagelab";
@@ -189,10 +189,8 @@ impl Part {
 
 /// The facts and the only row group of a part; on error, what is wrong.
 fn footer<R: ChunkReader>(file: &R, schema: &TypePtr) -> Result<(PartFacts, RowGroupMetaData), String> {
-    let metadata = ParquetMetaDataReader::new()
-        .with_page_index_policy(PageIndexPolicy::Skip)
-        .parse_and_finish(file)
-        .map_err(|e| format!("not a whole Parquet file: {e}"))?;
+    let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip);
+    let metadata = as_errors(|| reader.parse_and_finish(file)).map_err(|e| format!("not a whole Parquet file: {e}"))?;
     let footer = metadata.file_metadata();
     let json = footer
         .key_value_metadata()

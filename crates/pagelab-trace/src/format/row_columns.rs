@@ -12,6 +12,8 @@ use parquet::{
     },
 };
 
+use crate::library_panics::as_errors;
+
 type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
 
 /// Writes the next column, whose values are never null.
@@ -58,7 +60,7 @@ pub(super) struct RowsReader<'a, R> {
 impl<'a, R> RowsReader<'a, R> {
     /// `rows` has one element per row of the part.
     pub(super) fn new(content: Bytes, rows: &'a mut [R]) -> Result<Self, String> {
-        let file = SerializedFileReader::new(content).map_err(|e| e.to_string())?;
+        let file = as_errors(|| SerializedFileReader::new(content))?;
         Ok(Self { file, column: 0, rows })
     }
 
@@ -67,24 +69,10 @@ impl<'a, R> RowsReader<'a, R> {
         &mut self,
         mut take: impl FnMut(&mut R, &T::T) -> Result<(), String>,
     ) -> Result<(), String> {
-        let group = self.file.get_row_group(0).map_err(|e| e.to_string())?;
-        let descriptor = group.metadata().column(self.column).column_descr_ptr();
+        let descriptor = self.file.metadata().file_metadata().schema_descr().column(self.column);
         let in_column = |what: String| format!("column {}: {what}", descriptor.name());
-        let reader = group.get_column_reader(self.column).map_err(|e| in_column(e.to_string()))?;
-        let mut reader = get_typed_column_reader::<T>(reader);
         let optional = descriptor.max_def_level() > 0;
-        let (mut values, mut levels) = (Vec::new(), Vec::new());
-        let mut read = 0;
-        while read < self.rows.len() {
-            let levels = optional.then_some(&mut levels);
-            let (records, _, _) = reader
-                .read_records(self.rows.len() - read, levels, None, &mut values)
-                .map_err(|e| in_column(e.to_string()))?;
-            if records == 0 {
-                return Err(in_column(format!("{read} rows, expected {}", self.rows.len())));
-            }
-            read += records;
-        }
+        let (values, levels) = as_errors(|| self.cells::<T>(optional)).map_err(in_column)?;
         let mut values = values.iter();
         for (index, row) in self.rows.iter_mut().enumerate() {
             if optional && levels.get(index) != Some(&1) {
@@ -95,5 +83,24 @@ impl<'a, R> RowsReader<'a, R> {
         }
         self.column += 1;
         Ok(())
+    }
+
+    /// The values of the next column, and if it is `optional`, for each row whether it has one.
+    fn cells<T: DataType>(&self, optional: bool) -> Result<(Vec<T::T>, Vec<i16>), String> {
+        let group = self.file.get_row_group(0).map_err(|e| e.to_string())?;
+        let reader = group.get_column_reader(self.column).map_err(|e| e.to_string())?;
+        let mut reader = get_typed_column_reader::<T>(reader);
+        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        let mut read = 0;
+        while read < self.rows.len() {
+            let levels = optional.then_some(&mut levels);
+            let records = reader.read_records(self.rows.len() - read, levels, None, &mut values);
+            let (records, _, _) = records.map_err(|e| e.to_string())?;
+            if records == 0 {
+                return Err(format!("{read} rows, expected {}", self.rows.len()));
+            }
+            read += records;
+        }
+        Ok((values, levels))
     }
 }
