@@ -10,6 +10,7 @@
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
+# make soak       random tests with fresh seeds for SOAK_S seconds (3600 by default), with a log in target/soak.jsonl
 # make lint       formatting, clippy, rustdoc, rules for crates, spelling, words to avoid, widths and lengths, commit subjects, ruff, mypy
 # make deny       licences, bans and sources of the crates alone (part of lint)
 # make release    all of a release but publishing it: checks, tests, distributions, a local tag; DRY_RUN=1 checks only
@@ -23,7 +24,7 @@ export PYTHON
 PACKAGES := packages/studies packages/linux
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants lint deny release clean
+.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants soak lint deny release clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine $(VENV)/.commands
@@ -71,6 +72,9 @@ reproductions: setup
 
 mutants:
 	$(PYTHON) tests/mutants/run.py
+
+soak: setup
+	$(BIN)/python tests/soak/soak.py --seconds $${SOAK_S:-3600}
 
 lint: $(VENV)/.packages
 	git ls-files '*.rs' | xargs rustfmt --check

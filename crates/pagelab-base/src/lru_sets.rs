@@ -90,7 +90,7 @@ impl Sets for &mut AssocArray {
 
 #[cfg(test)]
 mod tests {
-    use pagelab_trace::cases;
+    use pagelab_trace::{case_seed, cases};
 
     use super::*;
     #[cfg(target_arch = "x86_64")]
@@ -107,7 +107,7 @@ mod tests {
         fn run<V: Vectors>(self) {
             let mut array = AssocArray::new(SETS as u32, N as u32, AssocPolicy::Lru, Rng::new(1, "")).unwrap();
             let mut copy = array.clone();
-            let mut rng = Rng::new((N * SETS) as u64, "operations");
+            let mut rng = Rng::new(case_seed((N * SETS) as u64), "operations");
             for step in 0..cases(20_000_u64) {
                 let key = rng.below((N * SETS) as u64 * 3 / 2 + 2);
                 let fits = |value: u64| !value.is_multiple_of(5);

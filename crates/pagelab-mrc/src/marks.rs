@@ -161,7 +161,7 @@ mod tests {
     fn marks_are_counted_as_in_a_list() {
         let mut marks = Marks::new(300_000);
         let mut list: Vec<Stamp> = (0..300_000).collect();
-        let mut rng = Rng::new(1, "marks");
+        let mut rng = Rng::new(pagelab_trace::case_seed(1), "marks");
         assert_eq!(marks.levels, 4);
         for step in 0..pagelab_trace::cases(3000_u64) {
             for _ in 0..rng.below(500) {

@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn stamps_are_those_of_a_map() {
         let (mut positions, mut map) = (Positions::default(), BTreeMap::new());
-        let mut rng = Rng::new(3, "positions");
+        let mut rng = Rng::new(pagelab_trace::case_seed(3), "positions");
         for step in 0..pagelab_trace::cases(100_000_u32) {
             // Neighbouring page numbers, and numbers from the whole address space.
             let page = if rng.below(3) == 0 { rng.below(1 << 58) } else { rng.below(5000) };

@@ -1,4 +1,4 @@
-//! Errors in place of panics of the library that decodes Parquet.
+//! Errors instead of panics of the library that decodes Parquet.
 //!
 //! The hash in a part's footer covers all bytes before the footer, not the footer's own description of the columns. The
 //! `parquet` crate panics on some descriptions that do not fit the bytes: one damaged bit is enough.

@@ -1,6 +1,6 @@
 //! Compares the array with a naive one.
 
-use pagelab_trace::cases;
+use pagelab_trace::{case_seed, cases};
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn compare_with_naive(sets: u32, ways: u32, policy: AssocPolicy) {
     let mut array = AssocArray::new(sets, ways, policy, Rng::new(seed, "victims")).unwrap();
     let mut naive: Vec<_> = (0..sets).map(|_| NaiveSet::new(ways as usize)).collect();
     let mut victims = Rng::new(seed, "victims");
-    let mut rng = Rng::new(seed, "operations");
+    let mut rng = Rng::new(case_seed(seed), "operations");
     let keys = u64::from(sets * ways) * 3 / 2 + 2;
     for step in 0..cases(60_000_u64) {
         let key = rng.below(keys);

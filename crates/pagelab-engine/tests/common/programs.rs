@@ -10,10 +10,24 @@ use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection, Source};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{
     self, ScriptWriter, assert_clocks_conserved, assert_conserved, assert_frames_conserved, charged_frames, run,
 };
+
+/// Operations of programs that have been checked.
+static CHECKED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a program whose translations were compared with the kernels' records.
+pub fn count_checked(program: &Program) {
+    CHECKED.fetch_add(program.ops.len() as u64, Ordering::Relaxed);
+}
+
+/// Prints how many calls and accesses of random programs have been checked, for `tests/soak/soak.py`.
+pub fn print_checked() {
+    println!("{} operations of random programs checked", CHECKED.load(Ordering::Relaxed));
+}
 
 /// Where programs map memory. The third place is aligned for pages of 1 GiB, the others for pages of 2 MiB.
 pub const PLACES: [u64; 5] = [0x7f00_0000_0000, 0x7f00_0040_0000, 0x6000_4000_0000, 0x40_0000, 0x7f7f_ffc0_0000];
@@ -364,5 +378,6 @@ pub fn check_once(program: &Program, config: &Config, cpus: &[usize]) -> Statist
             }
         }
     }
+    count_checked(program);
     stats
 }

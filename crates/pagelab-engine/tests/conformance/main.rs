@@ -13,7 +13,7 @@ mod walks;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::programs::{TOO_LARGE, check_once, fits, program};
+use common::programs::{TOO_LARGE, check_once, fits, print_checked, program};
 use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::io::{DeviceRequest, Lba};
@@ -32,7 +32,7 @@ use pagelab_engine::kernel::placement::PlacementConfig;
 use pagelab_engine::kernel::threads::config::{self as threads, ThreadsConfig};
 use pagelab_engine::mmu_cache::{self, MmuCacheKind};
 use pagelab_engine::page_table::{self, PageTableConfig};
-use pagelab_trace::{Access, AccessKind, Branches, Maker, cases};
+use pagelab_trace::{Access, AccessKind, Branches, Maker, case_seed, cases};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as Runner, TestCaseError, TestRunner};
 
@@ -126,6 +126,7 @@ fn check(config: &Config, programs: u32) -> BTreeMap<String, u64> {
         }
         Ok(())
     });
+    print_checked();
     let layers = &config.system.layers;
     result.unwrap_or_else(|e| panic!("{layers:?}: {e}"));
     sums.into_inner()
@@ -151,7 +152,7 @@ fn every_design_has_samples_and_a_description() {
 #[test]
 fn every_page_table_agrees_with_a_map() {
     for table in PageTableConfig::samples() {
-        (1..=2).for_each(|seed| model::torture(&table, cases(100_000), seed));
+        (1..=2).for_each(|seed| model::torture(&table, cases(100_000), case_seed(seed)));
     }
 }
 
@@ -238,7 +239,7 @@ fn every_device_has_samples_and_can_be_configured() {
 
 #[test]
 fn every_device_answers_in_reproducible_time() {
-    let mut rng = Rng::new(7, "devices");
+    let mut rng = Rng::new(case_seed(7), "devices");
     for config in DeviceConfig::samples() {
         let clock = Clock { mhz: 3000 };
         let (mut device, mut again) = (BlockDevice::new(&config, clock), BlockDevice::new(&config, clock));
@@ -416,7 +417,7 @@ fn stalls(core: &mut CoreModel, access: &Access, miss: L1TlbMiss, data: Data, mu
 fn every_core_model_stalls_at_most_for_the_given_latency() {
     const L1_LATENCY: Cycles = Cycles(4);
     for config in CoreConfig::samples() {
-        let mut rng = Rng::new(7, "core models");
+        let mut rng = Rng::new(case_seed(7), "core models");
         let mut core = CoreModel::new(&config, L1_LATENCY);
         let (mut again, mut copied) = (core.clone(), None);
         let (repeat_stall, mut at) = (core.repeat_stall(), CoreTime { instructions: 0, now: Cycles::ZERO });

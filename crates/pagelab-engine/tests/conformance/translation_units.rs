@@ -14,7 +14,7 @@ use pagelab_engine::page_table::PageTableConfig;
 use pagelab_engine::translate::translation_unit::{
     self, Entry, FillSource, TlbPrefetchConfig, TlbStagesConfig, TranslationUnit, UnitLookUp, Visitor,
 };
-use pagelab_trace::cases;
+use pagelab_trace::{case_seed, cases};
 
 use super::{SHORT_OF_MEMORY, check, with};
 use crate::common::on_two_threads;
@@ -52,7 +52,7 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
     let unit = || U::new(parameters, key, &Rng::new(3, key)).unwrap_or_else(|e| panic!("{e}"));
     let (mut unit, mut again, mut copied) = (unit(), unit(), None);
     let mut mapped = Mapped { pages: BTreeMap::new(), changes: 0 };
-    let (mut rng, mut hits, mut now) = (Rng::new(5, key), 0, 0);
+    let (mut rng, mut hits, mut now) = (Rng::new(case_seed(5), key), 0, 0);
     for step in 0..steps {
         now += rng.below(100);
         let (asid, size) = (1 + rng.below(2) as u16, PageSize::ALL[rng.below(3) as usize]);

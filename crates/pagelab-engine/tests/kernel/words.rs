@@ -25,7 +25,7 @@ use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::mmu_cache::MmuCacheKind;
 use pagelab_engine::page_table::{PageTableConfig, PteFlags};
-use pagelab_trace::{EventKind, Protection, cases};
+use pagelab_trace::{EventKind, Protection, case_seed, cases};
 
 const LAYER: LayerId = LayerId(0);
 const CPU: CpuId = CpuId(0);
@@ -405,8 +405,8 @@ fn words_go_where_their_pages_go() {
     on_two_threads(&systems(), |config| {
         let layer = &config.system.layers[0];
         println!("{:?} {:?}", layer.page_table, layer.page_size);
-        let mut seen = torture(config, cases(600), 1);
-        for (what, count) in torture(config, cases(600), 2) {
+        let mut seen = torture(config, cases(600), case_seed(1));
+        for (what, count) in torture(config, cases(600), case_seed(2)) {
             *seen.entry(what).or_default() += count;
         }
         let large = layer.page_size > PageSize::Size4K;

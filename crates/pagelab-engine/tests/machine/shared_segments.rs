@@ -13,7 +13,7 @@ use pagelab_engine::machine::simulation::Simulation;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::page_table::WalkList;
 use pagelab_trace::workload::parse;
-use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source, cases};
+use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source, case_seed, cases};
 
 const SEGMENT: u64 = 256 << 20;
 const PAGE: u64 = 4096;
@@ -422,7 +422,7 @@ fn random_programs_that_share_segments_translate_right() {
         &[SHARED, small, "system.layers.native.page_table.full_groups=evict"],
         &[SHARED, STORAGE, "kernel.page_cache=cold", "kernel.pcids=1"],
     ];
-    let (mut rng, mut pages, mut left) = (Rng::new(1, "shared segments"), 0, 0);
+    let (mut rng, mut pages, mut left) = (Rng::new(case_seed(1), "shared segments"), 0, 0);
     for case in 0..cases(120_u32) as usize {
         let set = [systems[case % 4], &["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"]].concat();
         let cpus: &[usize] = [&[0][..], &[0, 2], &[0, 2, 4]][case % 3];

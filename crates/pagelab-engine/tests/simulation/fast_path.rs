@@ -6,7 +6,7 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{PresetKind, presets};
 use pagelab_engine::run::{Request, run};
 use pagelab_engine::translate::translation_unit::{TlbPrefetchConfig, TlbStagesConfig};
-use pagelab_trace::cases;
+use pagelab_trace::{case_seed, cases};
 use serde_json::to_string;
 
 /// Random accesses, random ones with stores to loaded data, sequential pages, and two threads on one core or two.
@@ -183,7 +183,7 @@ fn random_machine(rng: &mut Rng) -> Vec<String> {
 
 #[test]
 fn random_machines_have_the_same_results() {
-    let mut rng = Rng::new(17, "machines");
+    let mut rng = Rng::new(case_seed(17), "machines");
     for case in 0..cases(24_u32) {
         let machines: Vec<_> = presets(PresetKind::Machine).collect();
         let machine = machines[rng.below(machines.len() as u64) as usize].name;

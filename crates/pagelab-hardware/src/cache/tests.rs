@@ -2,8 +2,8 @@
 
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CoreId;
-use pagelab_trace::cases;
 use pagelab_trace::quantity::Bytes;
+use pagelab_trace::{case_seed, cases};
 
 use super::test_support::sandy_bridge;
 use super::*;
@@ -393,7 +393,7 @@ fn random_requests_keep_the_caches_coherent() {
     for (i, config) in geometries().iter().enumerate() {
         for cores in [1, 2, 5] {
             let mut caches = build(config, cores);
-            let mut rng = Rng::new(i as u64, "coherent");
+            let mut rng = Rng::new(case_seed(i as u64), "coherent");
             let lines = 2 + capacity(config) * (1 + rng.below(3)) / 2;
             for step in 0..cases(400_u32) {
                 let core = rng.below(cores as u64) as usize;
@@ -410,7 +410,7 @@ fn random_requests_keep_the_caches_coherent() {
 fn a_core_alone_sees_no_difference_to_a_core_with_idle_neighbours() {
     for (i, config) in geometries().iter().enumerate() {
         let (mut alone, mut first_of_three) = (build(config, 1), build(config, 3));
-        let mut rng = Rng::new(i as u64, "alone");
+        let mut rng = Rng::new(case_seed(i as u64), "alone");
         let lines = 2 + capacity(config) * (1 + rng.below(3)) / 2;
         for step in 0..cases(3000_u32) {
             let mut same = rng.clone();
@@ -427,7 +427,7 @@ fn a_core_alone_sees_no_difference_to_a_core_with_idle_neighbours() {
 fn hints_change_nothing() {
     for config in geometries() {
         let (mut hinted, mut plain) = (build(&config, 1), build(&config, 1));
-        let mut rng = Rng::new(4, "hints");
+        let mut rng = Rng::new(case_seed(4), "hints");
         for _ in 0..cases(300_u32) {
             let mut same = rng.clone();
             hinted.hint(CoreId(0), LineAddr(rng.next_u64() & 0xff_ffff));

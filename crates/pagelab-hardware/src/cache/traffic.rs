@@ -502,7 +502,7 @@ mod tests {
 
     /// Makes random requests; returns the latency of each, and the statistics.
     fn run(mut caches: Hierarchy, cores: usize) -> (Vec<Cycles>, CacheStats, Option<[PrefetchCounts; 3]>) {
-        let mut rng = Rng::new(3, "traffic");
+        let mut rng = Rng::new(pagelab_trace::case_seed(3), "traffic");
         let mut now = Cycles::ZERO;
         let (mut took, mut last) = (Vec::new(), vec![0; cores]);
         for n in 0..pagelab_trace::cases(3000_u64) {

@@ -172,8 +172,8 @@ fn heap_vma(range: VaRange, advice: VmaAdvice) -> Vma {
 
 #[cfg(test)]
 mod tests {
-    use pagelab_trace::cases;
     use pagelab_trace::event::EventKind;
+    use pagelab_trace::{case_seed, cases};
 
     use super::*;
     use pagelab_base::rng::Rng;
@@ -279,7 +279,7 @@ mod tests {
         const PAGES: u64 = 64;
         let (mut added, mut refused) = (0, 0);
         for seed in 0..cases(40) {
-            let mut rng = Rng::new(seed, "aligned heap");
+            let mut rng = Rng::new(case_seed(seed), "aligned heap");
             let step = PAGE << (1 + rng.below(4));
             let (mut plain, mut set) = (VmaSet::default(), VmaSet::default().with_brk_alignment(Some(Bytes(step))));
             for _ in 0..400 {

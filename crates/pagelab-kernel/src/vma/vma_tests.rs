@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use pagelab_trace::cases;
 use pagelab_trace::event::{EventKind, ProcessIx};
+use pagelab_trace::{case_seed, cases};
 
 use super::*;
 use pagelab_base::rng::Rng;
@@ -292,7 +292,7 @@ fn equals_a_map_page_by_page() {
     let heap_start = BASE + 60 * PAGE;
     let (mut grown, mut refused, mut moves) = (0, 0, 0);
     for seed in 0..cases(40) {
-        let mut rng = Rng::new(seed, "vma events");
+        let mut rng = Rng::new(case_seed(seed), "vma events");
         let mut set = VmaSet::new(limits);
         let mut naive = NaiveSpace::default();
         let mut tokens = BTreeMap::new();

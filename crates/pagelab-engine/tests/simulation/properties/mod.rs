@@ -3,7 +3,9 @@
 
 mod systems;
 
-use crate::common::programs::{Area, Cuts, Op, PLACES, Program, TOO_LARGE, check_once, fits, live_spaces, program};
+use crate::common::programs::{
+    Area, Cuts, Op, PLACES, Program, TOO_LARGE, check_once, count_checked, fits, live_spaces, print_checked, program,
+};
 use crate::common::{
     assert_all_is_on_an_account, assert_clocks_conserved, assert_conserved, assert_frames_conserved, config, run,
     run_beside, try_beside,
@@ -69,12 +71,11 @@ fn any_program_on_any_system_is_translated_right_and_conserves_cycles_and_frames
     for_programs(cases(400), check);
 }
 
-/// More than twenty million operations of programs that fork, exec, exit and run out of memory, with pages of all
-/// sizes.
+/// About two million operations of programs that fork, exec, exit and run out of memory, with pages of all sizes.
 #[test]
 #[ignore = "takes minutes: make test-full"]
-fn twenty_million_operations_conserve_frames() {
-    for_programs(180_000, |program, (system, set), cpus| {
+fn millions_of_operations_conserve_frames() {
+    for_programs(cases(18_000), |program, (system, set), cpus| {
         let all = [&["machine.memory_bytes=1GiB", "engine.sync_quantum_cycles=0"], set].concat();
         check_once(program, &config(system, &all), cpus);
     });
@@ -100,6 +101,7 @@ fn for_programs(cases: u32, check: impl Fn(&Program, System, &[usize])) {
         check(&program, system, cpus);
         Ok(())
     });
+    print_checked();
     result.unwrap_or_else(|e| panic!("{e}"));
 }
 
@@ -138,6 +140,7 @@ fn check_load(program: &Program, (system, set): System, cpus: &[usize]) -> Resul
     let (simulation, stats) = run_beside(&config, vec![(program.source(Cuts::AsWritten), cpus)], arrivals);
     assert_all_is_on_an_account(&stats);
     assert_frames_conserved(&simulation, &live_spaces(&simulation));
+    count_checked(program);
     Ok(())
 }
 
@@ -156,6 +159,7 @@ fn two_copies_of_any_program_translate_right_and_conserve_cycles_and_frames() {
     let system = (0..systems.len()).prop_map(move |n| systems[n]);
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let result = runner.run(&(program(), system, cpus), |(program, system, cpus)| check_load(&program, system, cpus));
+    print_checked();
     result.unwrap_or_else(|e| panic!("{e}"));
 }
 

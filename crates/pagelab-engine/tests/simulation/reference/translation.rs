@@ -1,7 +1,7 @@
 //! A second implementation of one core and one address space with demand paging: a two-level TLB, paging-structure
 //! caches and data caches as lists in order of use. Frame numbers come from outside, since the allocator chooses them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::caches::{Caches, HitLevel};
 
@@ -84,6 +84,8 @@ pub struct Machine {
     /// Virtual page → read and write permission.
     allowed: BTreeMap<u64, (bool, bool)>,
     mapped: BTreeMap<u64, Page>,
+    /// Tables that exist, by the level of the entry above them and its prefix. MADV_DONTNEED leaves empty ones.
+    tables: BTreeSet<(u32, u64)>,
     pub counts: Counts,
 }
 
@@ -105,6 +107,7 @@ impl Machine {
             caches,
             allowed: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            tables: BTreeSet::new(),
             counts: Counts::new(),
         }
     }
@@ -128,6 +131,14 @@ impl Machine {
 
     pub fn unmap(&mut self, pages: std::ops::Range<u64>) {
         self.discard(pages.clone());
+        let touched = |level| prefix(pages.start, level)..=prefix(pages.end - 1, level);
+        let before = self.tables.len();
+        self.tables.retain(|&(level, number)| {
+            !touched(level).contains(&number) || self.mapped.keys().any(|&page| prefix(page, level) == number)
+        });
+        if self.tables.len() < before {
+            self.paging_structure.iter_mut().for_each(|(_, array)| array.retain(|_| false));
+        }
         pages.for_each(|page| {
             self.allowed.remove(&page);
         });
@@ -223,6 +234,7 @@ impl Machine {
                 }
                 Some(&(_, write)) => {
                     self.mapped.insert(page, Page { writable: write, dirty: write });
+                    self.tables.extend((2..=LEVELS).map(|level| (level, prefix(page, level))));
                     self.count("fault.minor.count", 1);
                     again = true;
                 }
@@ -231,8 +243,7 @@ impl Machine {
     }
 
     fn walk(&mut self, page: u64, kind: Kind) -> Option<Page> {
-        // A table of level n - 1 exists if a page with the same prefix of level n is mapped.
-        let stands = |level: u32| self.mapped.keys().any(|&other| prefix(other, level) == prefix(page, level));
+        let stands = |level: u32| self.tables.contains(&(level, prefix(page, level)));
         let lowest = (1..LEVELS).rev().find(|&level| !stands(level + 1)).map_or(1, |level| level + 1);
         let mut read: Vec<u32> = (lowest..=LEVELS).collect();
         // The last entry is a leaf or not present: neither is cached.

@@ -1,4 +1,4 @@
-use pagelab_trace::cases;
+use pagelab_trace::{case_seed, cases};
 
 use super::super::{FrameAllocator, FramePurpose, FrameRequest, MAX_MAX_ORDER};
 use super::*;
@@ -115,7 +115,7 @@ fn compare_with_naive(first: u64, count: u64, max_order: u32, reserved: &[Range<
     assert_eq!(total, count - reserved.iter().map(|r| r.end - r.start).sum::<u64>());
     buddy.check_invariants();
 
-    let mut rng = Rng::new(first ^ count << 20, "buddy operations");
+    let mut rng = Rng::new(case_seed(first ^ count << 20), "buddy operations");
     let mut effects = AllocEffects::default();
     let mut held: Vec<(u64, u32)> = Vec::new();
     let mut used = vec![false; count as usize];

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use pagelab_trace::cases;
+use pagelab_trace::{case_seed, cases};
 
 use super::*;
 use pagelab_base::rng::Rng;
@@ -109,7 +109,7 @@ fn passes_are_those_of_linux_lists() {
     let mut reported = 0;
     for seed in 0..cases(6) {
         let (frames, max_order) = (1 << 12, 6);
-        let mut rng = Rng::new(seed, "reports");
+        let mut rng = Rng::new(case_seed(seed), "reports");
         let (least, capacity) = (rng.below(6) as u32, 1 + rng.below(5) as usize);
         let mut buddy = Buddy::new(Pfn(0), frames, &BuddyConfig { max_order }).unwrap();
         let mut naive = Naive::new(frames, max_order);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_trace::cases;
+use pagelab_trace::{case_seed, cases};
 
 use super::parameters::{Collisions, FullGroups, HashFunction};
 use super::*;
@@ -89,7 +89,7 @@ fn counters(shared: &SharedTable, mem: &PhysMem) -> [u64; 3] {
 fn torture<K: Kind>(cluster: Option<u32>, operations: u64) {
     let kind = K::KIND;
     let (mut shared, mut mem) = table::<K>(&HashedConfig { exits_per_scan: 2, ..config(cluster, 1 << 20) });
-    let mut rng = Rng::new(7, "hashed tables");
+    let mut rng = Rng::new(case_seed(7), "hashed tables");
     let mut spaces: Vec<(Hashed<K>, BTreeMap<u64, Mapping>)> =
         (0..4).map(|_| (shared.add_space().unwrap(), BTreeMap::new())).collect();
     let (mut ended, mut scan): (Vec<u16>, Option<TableScan>) = (Vec::new(), None);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pagelab_trace::cases;
 use pagelab_trace::quantity::Bytes;
+use pagelab_trace::{case_seed, cases};
 
 use super::super::{FramePurpose, MigrateType};
 use super::*;
@@ -57,7 +57,7 @@ impl Machine {
             at_boot: blocks(&allocator),
             allocator,
             cpus,
-            rng: Rng::new(seed, "page allocator operations"),
+            rng: Rng::new(case_seed(seed), "page allocator operations"),
             effects: AllocEffects::default(),
             used: vec![false; frames as usize],
             used_frames: 0,
@@ -342,7 +342,7 @@ fn run(operations: u64) {
         println!("{:?}", machine.seen);
     }
     for what in ["per-CPU hits", "steals", "conversions", "shortage", "refused", "remote", "at a place"] {
-        assert!(machines.iter().all(|m| m.seen[what] > 500), "{what} must have been tried");
+        assert!(machines.iter().all(|m| m.seen[what] > 200), "{what} must have been tried");
     }
     for what in ["fitting run", "short run", "no run"] {
         assert!(machines.iter().any(|m| m.seen.contains_key(what)), "{what} must have been met");
