@@ -103,8 +103,6 @@ _L3_24M = "machine.cache.l3.size_bytes=24MiB"
 OF_PRODUCT = {"": (), "host 2 MiB": (_HOST_2M,), "L3 24 MiB": (_L3_24M,), "both": (_HOST_2M, _L3_24M)}
 """Settings of the products of the largest matrices."""
 LARGEST = 1000
-PARTS_OF_PRODUCT = 5
-"""Of the largest product, only the first of this many parts is run; its faults come as steadily as its rows."""
 # What verdicts rest on.
 _COSTS = (
     "the costs of walk, root, level, look-up and fill, in 48 sets from replicas in user space, on three other "
@@ -190,11 +188,10 @@ def _products(n: int, kernel: str, name: str, more: tuple[str, ...]) -> Iterator
     preset, settings = _kernel(kernel, "nested-radix-cold", more)
     begun = 2 * n**2
     product = 2 * n**3 + n**2
-    part = product // PARTS_OF_PRODUCT if n == LARGEST else product
     label = f"{n} {name}".strip()
     # The workload counts its accesses after the initialisation.
-    spec = f"matmul:n={n},init=yes,accesses={part}@0"
-    yield Run("matmul", spec, kernel, preset, begun + part, settings=settings, label=label)
+    spec = f"matmul:n={n},init=yes,accesses={product}@0"
+    yield Run("matmul", spec, kernel, preset, begun + product, settings=settings, label=label)
     spec = f"matmul:n={n},init=yes,accesses=1@0"
     yield Run("matmul", spec, kernel, preset, begun + 1, settings=settings, label=f"{label} initialisation")
 
@@ -255,7 +252,7 @@ def _product(measured: Measurements, kernel: str, label: str) -> Walks:
 def _all_walks(measured: Measurements, kernel: str, n: str) -> Walks:
     """Walks of the initialisation and of the whole product."""
     begun = Walks.from_measurement(measured["matmul", kernel, f"{n} initialisation"])
-    return begun.plus(_product(measured, kernel, n), PARTS_OF_PRODUCT if n == str(LARGEST) else 1)
+    return begun.plus(_product(measured, kernel, n))
 
 
 def _false(measurement: Measurement) -> float:
@@ -285,8 +282,7 @@ def evaluate(measured: Measurements) -> Findings:
         "thread. As in the paper's program nothing else is touched between two faults, unless a title says otherwise.",
         "The threads' regions are adjacent, so the kernel merges them into one mapping, with one cache. Separate "
         "mappings have a cache each.",
-        f"Matrices: both factors are written first. Products run to their end, except for {LARGEST}²: the first "
-        f"{PARTS_OF_PRODUCT}th part, counted {PARTS_OF_PRODUCT} times, plus the initialisation.",
+        "Matrices: both factors are written first, and products run to their end.",
     ]
     return findings
 
