@@ -121,9 +121,10 @@ def evaluate(measured: Measurements) -> Findings:
         "The functions that were recorded here fault less often than the paper's: at 2 ms all their faults hit from "
         "512 frames on, so that more frames cannot help. Longer intervals stand for higher rates. There FaaS does not "
         "gain the most from 512 to 1024 frames either (Fig 10a).",
-        "The paper explains the drop of Fig 1 by functions that wait in the framework's queue. Here all of them begin "
-        "at once and share their CPU and their container's memory. At twice the load the rate is at its peak. At four "
-        "times the load the containers are full and swap, and the rate drops.",
+        "The paper explains the drop of Fig 1 by functions that wait in the framework's queue, and limits each "
+        "container to 128 MiB. Here a container serves all functions of a CPU, which begin at once and share its "
+        "memory. Beyond the capacity the containers are full and swap, and the rate drops: by another cause than the "
+        "paper's.",
     ]
     return findings
 
