@@ -260,7 +260,7 @@ def cost(run: Run) -> Cost:
     if run.label == WHOLE and run.workload in _WHOLE:
         window, once = _WHOLE[run.workload]
         return Cost(window, once=once)
-    if run.label == WHOLE:
-        # The window includes what others do before theirs.
+    if not run.warm_up:
+        # First touches are included: the window includes what others do before theirs.
         return Cost(window, once=once + warm_up * workload.settled)
     return Cost(window, warm_up, once)

@@ -37,6 +37,7 @@ _BY_COMMAND: dict[str, dict[str, str | None]] = {
     "sample": {"sample": None, "seed": None, "output": None},
     "import": {"output": None},
     "export": {"output": None},
+    "observe": {"keep": "With --rotate"},
     "report": {"output": None},
     "stacks": {"output": None, "sources": "With --annotate", "rows": "Of tables", "depth": "Of tables"},
     "sweep": {"output": None},

@@ -158,7 +158,7 @@ def command(
         ),
     ] = None,
     keep: Annotated[
-        int | None, typer.Option("--keep", metavar="N", min=1, help="With --rotate: remove all but the last N outputs.")
+        int | None, typer.Option("--keep", metavar="N", min=1, help="Remove all but the last N outputs.")
     ] = None,
     json: Json = None,
     report: Annotated[
