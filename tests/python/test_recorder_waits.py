@@ -37,8 +37,12 @@ int main(void) {
         _exit(0);
     }
     while (wait(&status) > 0);
-    pid_t killed = fork();  /* 10, which cannot tell of its end */
-    if (killed == 0) for (;;) pause();
+    int runs[2];
+    char byte = 0;
+    if (pipe(runs) != 0) return 1;
+    pid_t killed = fork();  /* 10, which cannot tell of its end; it is killed when it has begun */
+    if (killed == 0) for (byte = write(runs[1], &byte, 1) != 1;;) pause();
+    if (read(runs[0], &byte, 1) != 1) return 1;
     kill(killed, SIGKILL);
     waitpid(killed, &status, 0);
     signal(SIGCHLD, SIG_IGN);
