@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
-import jinja2
 from markupsafe import Markup
 
-from pagelab import _engine
 from pagelab.call_stacks import flame
 from pagelab.call_stacks.cost import Cost
 from pagelab.call_stacks.stacks import Call, Frame, Location, Stack
@@ -15,8 +12,7 @@ from pagelab.observe import changes, charts, page
 from pagelab.observe.conclusions import Conclusions
 from pagelab.observe.heat import heat_map
 from pagelab.observe.words import cost_lines, fault_line, missing_lines, walk_line
-from pagelab.report import glossary
-from pagelab.report.bundle import bundle
+from pagelab.report import templates
 from pagelab.report.charts import without_checks
 from pagelab.report.page import Figure
 
@@ -47,27 +43,21 @@ def render(conclusions: Conclusions) -> str:
     missing = missing_lines(conclusions)
     if missing:
         parts.append(Part("Not known here", "missing", notes=missing))
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    kind, title = conclusions.kind.value, conclusions.observation.title.strip("`")
+    return (
+        templates.environment("pagelab.observe")
+        .get_template("observation.html")
+        .render(
+            heading=f"Observation of {title}",
+            title=title,
+            head=page.head_lines(conclusions),
+            verdict=f"{kind[0].upper()}{kind[1:]}: {conclusions.reason}.",
+            facts=[fault_line(conclusions), walk_line(conclusions)],
+            commands=conclusions.recipes,
+            parts=[part for part in parts if part.figures or part.rows or part.notes],
+            **templates.shared(),
+        )
     )
-    environment.filters["explained"] = glossary.explained
-    kind = conclusions.kind.value
-    return environment.get_template("observation.html").render(
-        title=conclusions.observation.title.strip("`"),
-        head=page.head_lines(conclusions),
-        verdict=f"{kind[0].upper()}{kind[1:]}: {conclusions.reason}.",
-        facts=[fault_line(conclusions), walk_line(conclusions)],
-        commands=conclusions.recipes,
-        parts=[part for part in parts if part.figures or part.rows or part.notes],
-        version=_engine.__version__,
-        style=Markup(files("pagelab.report").joinpath("style.css").read_text(encoding="utf-8")),
-        script=Markup(files("pagelab.report").joinpath("script.js").read_text(encoding="utf-8")),
-        bundle=Markup(bundle()),
-    )
-
-
-def _text(name: str) -> str:
-    return files("pagelab.observe").joinpath(name).read_text(encoding="utf-8")
 
 
 def _memory(conclusions: Conclusions) -> Part:

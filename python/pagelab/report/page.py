@@ -5,17 +5,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup, escape
 
-from pagelab import _engine
 from pagelab.output import write_atomically
-from pagelab.report import charts, code, executive, glossary, memory, settings, stacks, words
-from pagelab.report.bundle import bundle
+from pagelab.report import charts, code, executive, glossary, memory, settings, stacks, templates, words
 from pagelab.report.figures import name_of, percent
 from pagelab.report.parts import Lead
 from pagelab.results.results import Results, SystemResult
@@ -130,21 +126,15 @@ def render(runs: Sequence[Results], *, lead: Lead | None = None) -> str:
     # Tests check the charts against Vega-Lite's schema. For each page it would take seconds.
     with charts.without_checks():
         chapters = [_chapter(run, lead) for run in runs]
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = templates.environment()
     environment.filters["code_marked"] = _code_marked
-    environment.filters["explained"] = glossary.explained
     environment.filters["folded"] = _folded
-    page = environment.get_template("template.html").render(
-        title=" and ".join(dict.fromkeys(chapter.title for chapter in chapters)),
+    page: str = environment.get_template("template.html").render(
+        heading=f"Paging of {' and '.join(dict.fromkeys(chapter.title for chapter in chapters))}",
         chapters=chapters,
         lead=lead,
-        version=_engine.__version__,
-        style=Markup(_text("style.css")),
-        script=Markup(_text("script.js")),
-        bundle=Markup(bundle()),
         words=_WORDS,
+        **templates.shared(),
     )
     words_used = environment.get_template("words.html").render(words=glossary.words_in(page))
     return page.replace(_WORDS, words_used, 1)
@@ -172,10 +162,6 @@ def _comparison_tables(results: Sequence[SystemResult]) -> list[Markup]:
         return f"{match[1]}{glossary.explained(Markup(match[2]))}"
 
     return [Markup(re.sub(r"(text-align:left\">)([^<]*)", explain, html_comparison([first, *part]))) for part in parts]
-
-
-def _text(name: str) -> str:
-    return files("pagelab.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _chapter(run: Results, lead: Lead | None) -> Chapter:
