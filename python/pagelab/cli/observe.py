@@ -282,7 +282,7 @@ def _observe_in_parts(
                 raise
             number += 1
             conclusions = conclude(observation, program)
-            _write_files(conclusions, outputs.numbered(number))
+            _write_files(conclusions, outputs.numbered(number), _document(conclusions) if outputs.document else "")
             if rotation.keep and number > rotation.keep:
                 outputs.numbered(number - rotation.keep).remove()
             at = f"{time.strftime('%Y-%m-%d %H:%M:%S')}, part {number}"
@@ -314,11 +314,9 @@ def _observe_program(words: Sequence[str], settings: "Settings", outputs: Output
 
 
 def _write(conclusions: "Conclusions", outputs: Outputs, *, stderr: bool = False, trial: "Trial | None" = None) -> None:
-    from pagelab.observe.document import document
     from pagelab.observe.page import page
 
-    figures = document(conclusions) | ({"trial": trial.document()} if trial else {})
-    text = json_format.dumps(figures, indent=2) + "\n" if outputs.json else ""
+    text = _document(conclusions, trial) if outputs.json else ""
     _write_files(conclusions, outputs, text)
     if outputs.json == "-":
         print(text, end="", flush=True)
@@ -326,12 +324,16 @@ def _write(conclusions: "Conclusions", outputs: Outputs, *, stderr: bool = False
         print(page(conclusions), file=sys.stderr if stderr else sys.stdout, flush=True)
 
 
-def _write_files(conclusions: "Conclusions", outputs: Outputs, text: str | None = None) -> None:
+def _document(conclusions: "Conclusions", trial: "Trial | None" = None) -> str:
     from pagelab.observe.document import document
 
+    figures = document(conclusions) | ({"trial": trial.document()} if trial else {})
+    return json_format.dumps(figures, indent=2) + "\n"
+
+
+def _write_files(conclusions: "Conclusions", outputs: Outputs, text: str) -> None:
     if outputs.document:
-        whole = text if text is not None else json_format.dumps(document(conclusions), indent=2) + "\n"
-        write_atomically(outputs.document, whole)
+        write_atomically(outputs.document, text)
     if outputs.samples:
         write_atomically(outputs.samples, conclusions.observation.log.parquet(conclusions.names))
     if outputs.report:

@@ -101,12 +101,18 @@ def heat(heat_map: HeatMap) -> Spec:
     return _finish(chart, height, "Used part of each mapping in each interval")
 
 
-def faults_over_time(log: FaultLog, seconds: float) -> Spec:
-    """Faults per second by mapping, stacked."""
-    width = max(seconds, 1e-3) / _BINS
+def _by_region(log: FaultLog) -> dict[int, float]:
+    """The weights of the samples by the number of their region."""
     sums: dict[int, float] = defaultdict(float)
     for number, weight in zip(log.region_numbers, log.weights, strict=True):
         sums[number] += weight
+    return sums
+
+
+def faults_over_time(log: FaultLog, seconds: float) -> Spec:
+    """Faults per second by mapping, stacked."""
+    width = max(seconds, 1e-3) / _BINS
+    sums = _by_region(log)
     named = sorted(sums, key=lambda number: -sums[number])[: len(_COLOURS) - 1]
     names = {number: name_of(None if number < 0 else log.regions[number]) for number in named}
     bins: dict[tuple[int, str], float] = defaultdict(float)
@@ -139,11 +145,8 @@ def faults_over_time(log: FaultLog, seconds: float) -> Spec:
 
 def most_faulting(log: FaultLog) -> int | None:
     """The number of the mapping of 2 MiB or more with the most faults; none if there is none."""
-    sums: dict[int, float] = defaultdict(float)
-    for number, weight in zip(log.region_numbers, log.weights, strict=True):
-        if number >= 0 and not log.regions[number].small:
-            sums[number] += weight
-    return max(sums, key=lambda number: sums[number], default=None)
+    large = {n: weight for n, weight in _by_region(log).items() if n >= 0 and not log.regions[n].small}
+    return max(large, key=lambda number: large[number], default=None)
 
 
 def fault_addresses(log: FaultLog, number: int, seconds: float) -> Spec:
