@@ -1,11 +1,13 @@
 """What the tests share: the command as users run it."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TypeAlias
 
 import pytest
@@ -39,6 +41,17 @@ def pagelab(tmp_path: Path) -> Pagelab:
         )
 
     return run
+
+
+def load_bench(name: str) -> ModuleType:
+    """The module of a script in `benches`."""
+    spec = importlib.util.spec_from_file_location(f"{name}_bench", ROOT / "benches" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def assert_fails(process: subprocess.CompletedProcess[str], status: int, *parts: str) -> None:

@@ -1,25 +1,15 @@
 """`benches/huge_pages.py`: its gains, their intervals, and what the summary holds them against."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-BENCH = Path(__file__).parents[2] / "benches" / "huge_pages.py"
+from conftest import load_bench
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("huge_pages_bench", BENCH)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_bench("huge_pages")
 
 
 def window(cycles: int, faults: int = 0, fault_cycles: int = 0) -> dict[str, int]:

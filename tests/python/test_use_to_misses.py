@@ -1,25 +1,15 @@
 """`benches/use_to_misses.py`: its bounds, and the factor that keeps them in 95 % of the cases."""
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-BENCH = Path(__file__).parents[2] / "benches" / "use_to_misses.py"
+from conftest import load_bench
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("use_to_misses", BENCH)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_bench("use_to_misses")
 
 
 def test_bounds_from_use(bench: ModuleType) -> None:
