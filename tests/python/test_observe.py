@@ -1,7 +1,7 @@
 """`pagelab observe` on programs whose memory is known, and on what cannot be observed.
 
 Tolerances: bytes that the kernel tells, 5 %; used memory, 10 %, as an interval ends a little after its look; sampled
-faults, 5 %; the share of faults in the CPU time, the interval that the page prints and two points.
+faults, 5 %; the share of faults in the CPU time, the interval that the page prints, and two points below it.
 """
 
 import json
@@ -23,6 +23,7 @@ from pagelab.observe import events, processes
 from pagelab.observe.events import EventsRefusedError
 from pagelab.observe.observation import Settings, observe
 from pagelab.observe.targets import Processes
+from pagelab.observe.time_shares import RETURN_SECONDS
 
 SOURCE = Path(__file__).with_name("observed.c")
 MIB = 1 << 20
@@ -213,7 +214,11 @@ def test_the_time_of_faults_is_measured(observed: Observe) -> None:
     document, process = observed("share", 2.5)
     truth, faults = float(process.stdout), document["faults"]
     activity = document["time"]["activities"]["page faults"]
-    assert activity["low"] - 0.02 <= truth <= activity["high"] + 0.02
+    # What the program sees includes the returns from its faults, which samples do not.
+    returns = RETURN_SECONDS * faults["count"] / document["cpu_seconds"]
+    assert activity["low"] - 0.02 <= truth <= activity["high"]
+    # On a busy machine, sampling may have paused to keep the bound.
+    assert activity["high"] - activity["low"] < returns + 0.06 + 1 - document["time"]["sampled_part"]
     assert faults["seconds"]["share"] == pytest.approx(activity["share"] * document["cpu_seconds"])
     assert document["verdict"]["kind"] == "worth a recording"
     assert any("--start-at touch_fresh" in line for line in document["verdict"]["commands"])

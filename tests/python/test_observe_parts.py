@@ -29,7 +29,7 @@ from pagelab.observe.recipe import commands
 from pagelab.observe.regions import ProcessRegions
 from pagelab.observe.sampling import Sampler, Totals
 from pagelab.observe.targets import Members, Processes
-from pagelab.observe.time_shares import time_shares
+from pagelab.observe.time_shares import AVOIDABLE, PROGRAM, time_shares
 from pagelab.observe.verdict import tlb_reach
 from pagelab.run_time.counters import Counters
 
@@ -261,6 +261,20 @@ def test_time_that_was_not_sampled_may_be_anything(monkeypatch: pytest.MonkeyPat
         assert times.faults
         expected = (0.5, low * part, high * part + 1 - part)
         assert (times.faults.share, times.faults.low, times.faults.high) == pytest.approx(expected, rel=0.01)
+
+
+def test_returns_from_faults_widen_the_interval() -> None:
+    """A million faults in 10 s: their returns take at most 0.35 s, which samples see as the program's code."""
+    observation = Observation("a", Settings(1.0, 1.0, 0.02, True), Looks(None), Budget(0.02), None)
+    observation.clock = Counter({(1, (), (7,)): 5000})
+    observation.totals = Totals(10.0, 1_000_000, 1_000_000, 0)
+    times = time_shares(observation)
+    assert times.returns == pytest.approx(0.035)
+    low, high = share_interval(5000, 5000)
+    own = times.activities[PROGRAM]
+    assert (own.share, own.low, own.high) == pytest.approx((1.0, low - 0.035, high))
+    none = times.parts[AVOIDABLE]
+    assert (none.low, none.high) == pytest.approx((0.0, 1 - low + 0.035))
 
 
 def test_the_reach_of_the_tlb(tmp_path: Path) -> None:
