@@ -69,7 +69,8 @@ fn every_system_has_the_same_results() {
 #[test]
 fn every_machine_has_the_same_results() {
     for machine in presets(PresetKind::Machine) {
-        for system in ["radix", "radix-5level", "radix-no-mmu-cache", "radix-thp", "nested-radix", "nested-radix-2m"] {
+        let bare = ["radix", "radix-5level", "radix-no-mmu-cache", "radix-thp"];
+        for system in bare.iter().chain(&["nested-radix", "nested-radix-2m", "nested-hashed-compact"]) {
             for source in &WORKLOADS[1..] {
                 assert!(assert_same(source, system, machine.name, &[]), "{system} {}", machine.name);
             }
@@ -81,7 +82,7 @@ fn every_machine_has_the_same_results() {
 fn pages_that_reclaim_has_taken_and_aged_are_walked_to_alike() {
     let swap = r#"kernel.swap={"size_bytes":"512MiB","read_cycles":250000,"write_cycles":60000,"queue_depth":4}"#;
     let set = [swap, "kernel.cgroup_limit_bytes=6MiB"].map(str::to_owned);
-    for system in ["radix", "radix-5level", "nested-radix", "hashed-open"] {
+    for system in ["radix", "radix-5level", "nested-radix", "hashed-open", "nested-hashed-compact"] {
         let source = "random:size=8MiB,accesses=20K,write=0.3";
         assert!(assert_same(source, system, "kabylake-7700hq", &set), "{system}");
         let marked = values(source, system, "kabylake-7700hq", &set).unwrap()["walk.accessed_dirty_updates"];
@@ -96,7 +97,7 @@ fn cores_that_overlap_have_the_same_results() {
     let small =
         r#"machine.core={"model":"window","cycles_per_instruction":0.25,"window":20,"load_queue":4,"fill_buffers":2}"#;
     for core in [skylake, small] {
-        for system in ["radix", "radix-5level", "hashed-open", "nested-radix"] {
+        for system in ["radix", "radix-5level", "hashed-open", "nested-radix", "nested-elastic-cuckoo"] {
             for source in
                 WORKLOADS.iter().chain(&["chase:size=8MiB,accesses=15K", "seq:size=1MiB,accesses=30K,step=24"])
             {
@@ -138,7 +139,7 @@ fn checking_changes_no_result() {
 #[test]
 fn slices_count_the_same_on_the_fast_path() {
     for (machine, slices) in [("kabylake-7700hq", 4), ("xeon-e-2136", 6), ("broadwell-e5-2640v3", 8)] {
-        for system in ["radix", "nested-radix", "hashed-open"] {
+        for system in ["radix", "nested-radix", "hashed-open", "nested-hashed-compact"] {
             let set = [format!("machine.cache.l3.slices={slices}"), "machine.memory_bytes=4GiB".to_owned()];
             assert!(assert_same("gups:size=32MiB,updates=20K", system, machine, &set));
         }
@@ -187,8 +188,10 @@ fn random_machines_have_the_same_results() {
     for case in 0..cases(24_u32) {
         let machines: Vec<_> = presets(PresetKind::Machine).collect();
         let machine = machines[rng.below(machines.len() as u64) as usize].name;
-        let systems = ["radix", "radix-5level", "radix-ptemagnet", "nested-radix", "nested-radix-2m"];
-        let system = systems[rng.below(5) as usize];
+        let bare = ["radix", "radix-5level", "radix-ptemagnet"];
+        let nested = ["nested-radix", "nested-radix-2m", "nested-hashed-compact-thp", "nested-radix-linear-host"];
+        let systems = [&bare[..], &nested].concat();
+        let system = systems[rng.below(systems.len() as u64) as usize];
         let source = WORKLOADS[rng.below(WORKLOADS.len() as u64) as usize];
         let set = random_machine(&mut rng);
         assert!(assert_same(source, system, machine, &set), "case {case}: {set:?}");
@@ -231,6 +234,10 @@ fn ordinary_accesses_take_the_fast_path() {
         "nested-radix",
         "nested-radix-thp",
         "nested-radix-unified-translation-cache",
+        "nested-radix-linear-host",
+        "nested-radix-compact",
+        "nested-hashed-compact",
+        "nested-elastic-cuckoo",
     ] {
         // Each of 4096 pages has one first touch.
         let share = taken("random:size=16MiB,accesses=100K", system, &[]);
@@ -247,7 +254,7 @@ fn ordinary_accesses_take_the_fast_path() {
 #[test]
 fn other_systems_do_not() {
     let off: &[&str] = &["engine.fast_path=off"];
-    for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-hashed-compact", &[])] {
+    for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-radix-speculative", &[])] {
         assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
     }
     let key = |part: &str, value: Result<String, _>| format!("{part}={}", value.unwrap());

@@ -8,6 +8,7 @@ use super::listed::Listed;
 use super::machine::{AnyMachine, MachineShape, OneCore};
 use super::native::Native;
 use super::nested::Nested;
+use super::nested_listed::NestedListed;
 use super::walker::Walker;
 use crate::config::Config;
 use crate::machine::simulation::{FastPath, Simulation};
@@ -27,6 +28,7 @@ enum Walks {
     Native,
     Listed,
     Nested,
+    NestedListed,
 }
 
 /// Chooses the code for a simulation, if the fast path can simulate it: walks must be of one layer, or of guests on
@@ -40,7 +42,7 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
         (false, true) => Walks::Native,
         (false, false) => Walks::Listed,
         (true, true) => Walks::Nested,
-        (true, false) => return None,
+        (true, false) => Walks::NestedListed,
     };
     Some(match config.machine.core {
         CoreConfig::InOrder(_) => code_of::<InOrder>(hw, walks),
@@ -89,6 +91,10 @@ fn code<M: MachineShape, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath 
             alone: replay::<ByNested<M>, C, V, false>,
             with_other_cpus: replay::<ByNested<AnyMachine>, C, Portable, true>,
         },
+        Walks::NestedListed => FastPath {
+            alone: replay::<ByNestedListed<M>, C, V, false>,
+            with_other_cpus: replay::<ByNestedListed<AnyMachine>, C, Portable, true>,
+        },
     }
 }
 
@@ -101,6 +107,7 @@ trait Pair {
 struct ByNative<M>(PhantomData<M>);
 struct ByListed<M>(PhantomData<M>);
 struct ByNested<M>(PhantomData<M>);
+struct ByNestedListed<M>(PhantomData<M>);
 
 impl<M: MachineShape> Pair for ByNative<M> {
     type Shape = M;
@@ -115,6 +122,11 @@ impl<M: MachineShape> Pair for ByListed<M> {
 impl<M: MachineShape> Pair for ByNested<M> {
     type Shape = M;
     type Walker<'a> = Nested<'a, M::Upper<'a>>;
+}
+
+impl<M: MachineShape> Pair for ByNestedListed<M> {
+    type Shape = M;
+    type Walker<'a> = NestedListed<'a>;
 }
 
 /// See [`FastPath`]; compiled for the vector instructions `V`.

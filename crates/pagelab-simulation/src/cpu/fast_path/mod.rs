@@ -8,7 +8,8 @@
 //!
 //! [`eligibility`] lists what the fast path can simulate. [`code`] says for which machines the loop is compiled; the
 //! code is chosen once, when a simulation is built. A [`walker`] is for one layer on the bare machine whose table
-//! remembers ways ([`native`]) or does not ([`listed`]), or for a guest on its host ([`nested`]).
+//! remembers ways ([`native`]) or does not ([`listed`]), or for a guest on its host whose tables both remember ways
+//! ([`nested`]) or do not ([`nested_listed`]).
 
 mod code;
 mod core;
@@ -17,6 +18,7 @@ mod listed;
 mod machine;
 mod native;
 mod nested;
+mod nested_listed;
 mod walker;
 
 pub(crate) use code::choose;

@@ -75,7 +75,7 @@ impl<'a, U: Pass> Nested<'a, U> {
 
 /// A look-up for a program's access. The fast path has no time: no unit on it needs one.
 #[inline(always)]
-fn look_up(asid: Asid, va: VirtAddr, write: bool) -> UnitLookUp {
+pub(super) fn look_up(asid: Asid, va: VirtAddr, write: bool) -> UnitLookUp {
     let intent = if write { Intent::Store } else { Intent::Load };
     UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }
 }
