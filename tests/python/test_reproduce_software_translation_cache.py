@@ -60,6 +60,8 @@ def test_figures_follow_from_the_measurements() -> None:
     assert verdicts["all three patterns gain (as published)"] is None
     # What rests on a guess, or on what is not simulated.
     assert verdicts["walks of matmul are 8 to 10 % of the time of faults"] is None
+    (share,) = (claim.detail for claim in findings.claims if claim.figure == "Fig 4")
+    assert "100² 20 of 1000 cycles, 8 to 10 % are 80 to 100;" in share
     assert verdicts["more threads gain more, regions in one mapping (as published)"] is None
     assert verdicts["more threads gain more, regions in one mapping (whole prefixes)"] is False
 
