@@ -30,6 +30,7 @@ from pagelab_studies.ptemagnet_measures import (
     misses,
     not_in_one_block,
     pooled,
+    refuted,
     scattered,
     spread,
 )
@@ -37,6 +38,7 @@ from pagelab_studies.ptemagnet_runs import (
     AGED,
     AGED_ALONE,
     ALONE,
+    APART,
     AS_SET,
     EQUAL_COST,
     EQUAL_CYCLES,
@@ -86,6 +88,10 @@ IN_ORDER = (
     "only the seeds, not the range of the model's costs; an in-order core that waits for each walk; programs of the "
     "paper's kinds on tens to hundreds of MiB, not the paper's"
 )
+_KINDS = (
+    "programs unlike the paper's, with three seeds each, can refute it and not confirm it; `sparse` touches one page "
+    "of each group"
+)
 _BAND = f"{IN_ORDER}; a look-up of {SET_CYCLES} to {EQUAL_CYCLES} cycles and an allocation of 420: estimates"
 
 STATES = {
@@ -97,7 +103,16 @@ STATES = {
 
 
 def evaluate(measured: Measurements) -> Findings:
-    sections = (_walks, _contiguity, _reserved, _gains, _first_touches, *ptemagnet_beside.SECTIONS)
+    sections = (
+        _walks,
+        _contiguity,
+        _reserved,
+        _gains,
+        _every_program,
+        _beside_and_alone,
+        _first_touches,
+        *ptemagnet_beside.SECTIONS,
+    )
     findings = by_sections(measured, sections)
     findings.notes += [
         f"Statements are judged by {', '.join(workload.name for workload in JUDGED)}, with {len(SEEDS)} seeds. "
@@ -262,6 +277,53 @@ def _gains(measured: Measurements, findings: Findings) -> None:
         }
         title = f"time that {system} saves"
         findings.series.append(Series.within(f"Fig 6 ({THIRD_PARTY})", title, "% of order-0", cells))
+
+
+def _every_program(measured: Measurements, findings: Findings) -> None:
+    """§5: whether applications are slowed down, by programs of all kinds."""
+    for label in (FRESH, AGED):
+        slower, verdicts = [], []
+        for workload in (*JUDGED, *APART):
+            one = gain(measured, workload, EQUAL_COST, label)
+            of_both = [m for system in (ORDER_0, EQUAL_COST) for m in all_seeds(measured, workload, system, label)]
+            verdict = refuted(one.above(-NO_CHANGE), of_both)
+            verdicts.append(verdict)
+            if verdict is False:
+                slower.append(f"{workload.name} {one} %")
+        detail = f"{len(verdicts)} programs; slower with every seed: {', '.join(slower) or 'none'}"
+        text = f"no program of any kind becomes slower ({STATES[label]})"
+        rests_on = f"{_KINDS}; {IN_ORDER}"
+        findings.claims.append(Claim("§5", text, all_hold(verdicts), detail, rests_on))
+
+
+def _beside_and_alone(measured: Measurements, findings: Findings) -> None:
+    """§1: whether co-runners amplify what translation takes, and what PTEMagnet saves, with the same accesses."""
+
+    def translation(run: Measurement) -> float:
+        return run.main("cycles.translation") / run.window
+
+    cells: dict[tuple[str, str], Interval] = {}
+    for workload in JUDGED:
+        beside, alone = (measured.seeds(workload.name, ORDER_0, label) for label in (FRESH, ALONE))
+        seeds = sorted(beside.keys() & alone.keys())
+        ratio = spread(translation(beside[seed]) / translation(alone[seed]) for seed in seeds)
+        for where, by_seed in (("alone", alone), ("beside co-runners", beside)):
+            cells[workload.name, where] = spread(translation(by_seed[seed]) for seed in seeds)
+        gains = []
+        for label, without in ((FRESH, beside), (ALONE, alone)):
+            with_it = measured.seeds(workload.name, EQUAL_COST, label)
+            ratios = {seed: with_it[seed].cycles_per_access / without[seed].cycles_per_access for seed in seeds}
+            gains.append({seed: 100 * (1 - one) for seed, one in ratios.items()})
+        more = spread(gains[0][seed] - gains[1][seed] for seed in seeds)
+        runs = (*beside.values(), *alone.values())
+        text = f"co-runners amplify the time of {workload.name}'s translation (unused memory)"
+        detail = f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as many cycles per access"
+        findings.claims.append(Claim("§1", text, decided(ratio.above(1), runs), detail, IN_ORDER))
+        text = f"PTEMagnet saves {workload.name} more beside co-runners than alone (unused memory)"
+        detail = f"{more.value:+.2f} ({more.low:+.2f} to {more.high:+.2f}) points"
+        findings.claims.append(Claim("§5", text, decided(more.above(0), runs), detail, IN_ORDER))
+    title = "cycles of translation per access, order-0 allocation, unused memory"
+    findings.series.append(Series.within("§1", title, "cycles", cells))
 
 
 def runs_of(measured: Measurements, label: str, *systems: str) -> dict[Workload, list[Measurement]]:

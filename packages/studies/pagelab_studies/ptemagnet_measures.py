@@ -35,6 +35,11 @@ def decided(verdict: bool | None, measurements: Iterable[Measurement]) -> bool |
     return verdict if enough and all(m.main("walk.count") >= LEAST_WALKS for m in known) else None
 
 
+def refuted(verdict: bool | None, measurements: Iterable[Measurement]) -> bool | None:
+    """A verdict on a statement about all programs, for one of them. Fewer seeds than decide for it can refute it."""
+    return verdict if verdict is False else decided(verdict, measurements)
+
+
 class Misses:
     """Misses of the walks of some programs, each with the same seeds and each as if it made as many accesses.
 
