@@ -42,7 +42,8 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
         claims=[
             study.Claim("§5", f"statement {verdict}", verdict, "7 %", "a guess")
             for verdict in (True, False, None, None)
-        ],
+        ]
+        + [study.Claim("§5", "what nobody said", True, "7 %", "a guess", ours=True)],
         series=[
             study.Series(
                 "Fig 1", "t", "%", ("a",), ("b",), {("a", "b"): 3.0}, intervals={("a", "b"): Interval(1, 3, 5)}
@@ -53,6 +54,12 @@ def test_a_report_says_what_is_not_decided_and_what_no_paper_prints(tmp_path: Pa
     text = (tmp_path / "REPORT.md").read_text()
     assert "**1 of 4 of the paper's statements hold here, 1 do not, 2 are not decided.**" in text
     assert "| §5 | statement None | sign | not decided | 7 % | a guess |" in text
+    statements, _, questions = text.partition("## Questions of our own")
+    assert "what nobody said" not in statements
+    assert "| §5 | what nobody said | sign | holds | 7 % | a guess |" in questions
+    assert "Questions of our own" not in report.markdown(
+        REPRODUCTIONS["ptemagnet"], 1.0, study.Findings(claims=findings.claims[:-1])
+    )
     assert "| not printed in the paper | 3 (-1 to 7) % |" in text
     assert "| 20 % | 3 (-1 to 7) % |" in text
     assert "| a | 3 (1 to 5) |" in text

@@ -73,12 +73,27 @@ def test_references_of_spec_are_the_mean_of_the_analogues() -> None:
     ]
 
 
+@pytest.mark.parametrize(("least", "holds"), [(3.1, True), (1.0, False), (2.0, None)])
+def test_gains_in_virtual_machines_are_judged_without_the_constructed_conflicts(
+    least: float, holds: bool | None
+) -> None:
+    gains = {("cactusADM*", "bare hashed"): 31.0, ("cactusADM*", "virtual hashed"): 5.0}
+    gains |= {("a", "bare hashed"): 2.0, ("a", "virtual hashed"): 9.0, ("b", "bare hashed"): 2.0}
+    gains |= {("b", "virtual hashed"): least, ("not in a machine", "bare hashed"): 2.0}
+    cells = {key: _around(value, 0.5) for key, value in gains.items()}
+    findings = _with(hash_dont_cache_tables.SAVED, cells)
+    hash_dont_cache_tables.without_conflicts("a core")(findings)
+    (claim,) = findings.claims
+    assert claim.holds is holds
+    assert claim.detail.endswith("(b)")
+
+
 def test_no_table_says_nothing() -> None:
     for add in (
-        hash_dont_cache_tables.precision,
+        hash_dont_cache_tables.of_main_study,
         hash_dont_cache_tables.references_of_spec,
         ptemagnet_tables.add,
-        hardware_demand_paging_tables.pollution,
+        hardware_demand_paging_tables.add,
     ):
         findings = Findings()
         add(findings)

@@ -169,6 +169,17 @@ def test_the_page_has_both_cores_and_the_reason() -> None:
     assert table[-1] == "| all | 2, 0, 0 | 0, 0, 0 | 0, 1, 0 | 0 | 0 | 1 |"
 
 
+def test_questions_of_our_own_are_not_counted_as_the_paper_s() -> None:
+    filed = _filed("mfoe", _row(20.0, 30.0, neutral=0.0))
+    before = verdicts.counts(filed.claims, filed.rows), claims_page.by_figure({"mfoe": filed})
+    filed.claims.append(Claim("§1", "what nobody said", False, "1 %", "costs", ours=True))
+    assert (verdicts.counts(filed.claims, filed.rows), claims_page.by_figure({"mfoe": filed})) == before
+    statements, _, questions = claims_page.page({"mfoe": filed}).partition("Questions of our own")
+    assert "1 statements hold, 0 do not" in statements
+    assert "| §1 | what nobody said | sign | does not hold |" in questions.replace("**", "")
+    assert "what nobody said" not in statements
+
+
 def test_the_page_says_why_a_verdict_is_open() -> None:
     row = _row(20.0, 20.0, 30.0, neutral=0.0, reason="a control; a gain: yes by the costs of one")
     filed = _filed("ptemagnet", row)

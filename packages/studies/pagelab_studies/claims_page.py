@@ -89,7 +89,7 @@ def by_figure(studies: Mapping[str, Filed]) -> dict[str, dict[str, dict[str, Cou
     for name, study in studies.items():
         figures = papers.setdefault(paper_of(name), {})
         judged = zip(study.rows, verdicts.judge(study.rows), strict=True)
-        verdicts_of = [(claim.figure, {claim.aspect: claim.holds}) for claim in study.claims]
+        verdicts_of = [(claim.figure, {claim.aspect: claim.holds}) for claim in study.claims if not claim.ours]
         verdicts_of += [(row.figure, dict(of_row)) for row, of_row in judged]
         for figure, of_one in verdicts_of:
             counts = figures.setdefault(figure, {aspect: Counter() for aspect in verdicts.ASPECTS})
@@ -120,7 +120,8 @@ def _counted(counts: Counter[bool | None]) -> str:
 
 
 def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[str]:
-    document, claims = study.document, study.claims
+    document = study.document
+    claims, questions = ([claim for claim in study.claims if claim.ours is ours] for ours in (False, True))
     count = {verdict: sum(claim.holds is verdict for claim in claims) for verdict in VERDICTS}
     yield from (
         "",
@@ -130,13 +131,25 @@ def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[st
         f"`{document['machine']}`, by pagelab {document['version']}: [report](reproductions/{name}/REPORT.md),",
         f"[JSON](reproductions/{name}/results.json).",
     )
-    if not claims:
+    if not study.claims:
         yield "It judges no statement; experiments of its tables are reasons of other studies' differences."
         return
+    if claims:
+        yield f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**"
+        yield from _judged(name, "the paper says", claims, studies)
+    if questions:
+        yield from ("", "Questions of our own, of which the paper says nothing; they are not counted:")
+        yield from _judged(name, "question", questions, studies)
+    printed = [(row, judged) for row, judged in zip(study.rows, verdicts.judge(study.rows), strict=True) if judged]
+    # The rows of a study on a core with a window stand beside those of the other core.
+    if printed and not name.endswith(SUFFIX):
+        yield from _figures(name, printed, studies)
+
+
+def _judged(name: str, what: str, claims: Sequence[Claim], studies: Mapping[str, Filed]) -> Iterator[str]:
     yield from (
-        f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**",
         "",
-        "| figure | the paper says | about | here | on a core with a window | measured | what the verdict depends on |",
+        f"| figure | {what} | about | here | on a core with a window | measured | what the verdict depends on |",
         "|---|---|---|---|---|---|---|",
     )
     beside = studies.get(name + SUFFIX)
@@ -147,10 +160,6 @@ def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[st
         here = f"{VERDICTS[claim.holds]}: {why}" if why else VERDICTS[claim.holds]
         cells = (claim.figure, claim.text, claim.aspect, here, window, claim.detail, claim.rests_on)
         yield f"| {' | '.join(cells)} |"
-    printed = [(row, judged) for row, judged in zip(study.rows, verdicts.judge(study.rows), strict=True) if judged]
-    # The rows of a study on a core with a window stand beside those of the other core.
-    if printed and not name.endswith(SUFFIX):
-        yield from _figures(name, printed, studies)
 
 
 def _figures(

@@ -179,7 +179,7 @@ def _instructions(measured: Measurements, findings: Findings) -> None:
         what = "fetches of kernel code" if variant == FETCHED else "branches of kernel code"
         text = f"{what} make the program's instructions per cycle gain more by hardware"
         detail = f"{step.value:.2f} points ({step.low:.2f} to {step.high:.2f})"
-        findings.claims.append(Claim("Indirect cost", text, step.above(0), detail, _RESTS_ON))
+        findings.claims.append(Claim("Indirect cost", text, step.above(0), detail, _RESTS_ON, ours=True))
 
 
 def _operations(measured: Measurements, findings: Findings) -> None:

@@ -23,6 +23,7 @@ from pagelab_studies.interval import Interval, all_hold
 from pagelab_studies.study import Claim, Comparison, Findings, Measurements, Series, figure
 
 PAPER_GAIN = 27.3
+STORES_TITLE = "More operations per second by one thread: a log-structured tree and a B+tree"
 THROUGHPUT = "throughput"
 """The gains that the abstract has an order of."""
 _RESTS_ON = (
@@ -72,8 +73,7 @@ def section(measured: Measurements, findings: Findings) -> None:
     )
     cells = {(row, "LSM tree"): gain(measured, LSM, f"mix {mix}") for mix, row in STORES.items()}
     cells |= {(row, "B+tree"): gain(measured, STORE, f"mix {mix}") for mix, row in STORES.items()}
-    title = "More operations per second by one thread: a log-structured tree and a B+tree"
-    findings.series.append(Series.within("Throughput", title, "%", cells))
+    findings.series.append(Series.within("Throughput", STORES_TITLE, "%", cells))
     rows = {f"{threads} threads": one for threads, one in by_threads.items()}
     rows["1 thread, filters of 10 bits per key"] = gain(measured, LSM, "mix c, filters")
     variants = {(row, "gain"): one for row, one in rows.items()}

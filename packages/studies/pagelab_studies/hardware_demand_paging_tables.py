@@ -1,9 +1,11 @@
-"""What the tables of hardware-based demand paging say of the slides on pollution of the processor's resources.
+"""What the tables of hardware-based demand paging say: of pollution of the processor's resources, of equal misses.
 
-The slides name branch mispredictions and misses of caches; the text that is left of them has no figures. The study
+The slides name branch mispredictions and misses of caches; the text that is left of them has no figures. TLBs they do
+not name, so those statements are questions of our own. The study
 `hardware-demand-paging-indirect` has the branches.
 """
 
+from pagelab_studies import hardware_demand_paging_misses as misses
 from pagelab_studies.hardware_demand_paging_events import FEWER, FEWER_EVENTS
 from pagelab_studies.study import Claim, Findings
 from pagelab_studies.tables import cell, table
@@ -19,6 +21,12 @@ _RESTS_ON = (
 )
 
 
+def add(findings: Findings) -> None:
+    """What the tables say."""
+    pollution(findings)
+    misses.at_equal_misses(findings)
+
+
 def pollution(findings: Findings) -> None:
     """Whether the program meets fewer events if hardware handles its page misses."""
     events, changes = table(findings, EVENTS), table(findings, FEWER_EVENTS)
@@ -29,4 +37,6 @@ def pollution(findings: Findings) -> None:
         fewer = cell(changes, event, FEWER)
         detail = f"{kernel:.4g} by the kernel, {unit:.4g} by the unit, of 1000 accesses: {fewer} % fewer"
         text = f"the program meets fewer {event} if hardware handles page misses (YCSB-C)"
-        findings.claims.append(Claim("Resource pollution", text, fewer.above(NO_CHANGE), detail, _RESTS_ON))
+        findings.claims.append(
+            Claim("Resource pollution", text, fewer.above(NO_CHANGE), detail, _RESTS_ON, ours="TLB" in event)
+        )

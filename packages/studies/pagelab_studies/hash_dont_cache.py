@@ -86,5 +86,5 @@ REPRODUCTION = Reproduction(
     runs=runs,
     evaluate=evaluate,
     cost=cost,
-    of_tables=tables.precision,
+    of_tables=tables.of_main_study,
 )

@@ -6,6 +6,7 @@ perfect MMU caches on bare metal.
 """
 
 from pagelab_studies import hash_dont_cache_figures as figures
+from pagelab_studies import hash_dont_cache_tables as tables
 from pagelab_studies.hash_dont_cache_runs import BARE, GRAPHS, HASH_SEEDS, NESTED, SUITE, cost, is_one_of_few, runs
 from pagelab_studies.study import Findings, Measurements, Reproduction, Run, by_sections
 from pagelab_studies.window_core import cost as of_window_core
@@ -47,4 +48,5 @@ REPRODUCTION = Reproduction(
     runs=window_runs,
     evaluate=evaluate,
     cost=of_window_core(cost),
+    of_tables=tables.without_conflicts(CORE),
 )

@@ -10,7 +10,7 @@ import pagelab
 from pagelab.output import write_atomically
 from pagelab_studies import verdicts
 from pagelab_studies.interval import Interval
-from pagelab_studies.study import Comparison, Findings, FrameMap, Measurement, Measurements, Reproduction, Series
+from pagelab_studies.study import Claim, Comparison, Findings, FrameMap, Measurement, Measurements, Reproduction, Series
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
 WORDS = {True: "yes", False: "**no**", None: "open"}
@@ -89,7 +89,9 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
             {**vars(row), "interval": _bounds(row.interval), "limits": verdicts.limits(row), "verdicts": judged}
             for row, judged in zip(findings.comparisons, verdicts.judge(findings.comparisons), strict=True)
         ],
-        "claims": [vars(claim) for claim in findings.claims],
+        "claims": [
+            {key: value for key, value in vars(claim).items() if key != "ours" or value} for claim in findings.claims
+        ],
         "series": [
             {
                 "figure": series.figure,
@@ -112,7 +114,7 @@ def _bounds(interval: Interval | None) -> dict[str, float] | None:
 
 def markdown(reproduction: Reproduction, scale: float, findings: Findings) -> str:
     """`REPORT.md`."""
-    claims = findings.claims
+    claims, questions = ([claim for claim in findings.claims if claim.ours is ours] for ours in (False, True))
     lines = [
         f"# {reproduction.title}",
         "",
@@ -127,14 +129,19 @@ def markdown(reproduction: Reproduction, scale: float, findings: Findings) -> st
             f"**{holding} of {len(claims)} of the paper's statements hold here, {broken} do not, "
             f"{len(claims) - holding - broken} are not decided.**",
             "",
-            "| figure | the paper says | about | here | measured | what the verdict depends on |",
-            "|---|---|---|---|---|---|",
+            *_judged("the paper says", claims),
         ]
     else:
         lines.append("No statement of the paper is judged.")
-    lines += [
-        f"| {c.figure} | {c.text} | {c.aspect} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |" for c in claims
-    ]
+    if questions:
+        lines += [
+            "",
+            "## Questions of our own",
+            "",
+            "The paper says nothing of these. They do not count as its statements.",
+            "",
+            *_judged("question", questions),
+        ]
     lines += [
         "",
         "## Figures side by side",
@@ -152,6 +159,13 @@ def markdown(reproduction: Reproduction, scale: float, findings: Findings) -> st
         lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
     lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes), ""]
     return "\n".join(lines)
+
+
+def _judged(what: str, claims: Iterable[Claim]) -> Iterable[str]:
+    yield f"| figure | {what} | about | here | measured | what the verdict depends on |"
+    yield "|---|---|---|---|---|---|"
+    for c in claims:
+        yield f"| {c.figure} | {c.text} | {c.aspect} | {VERDICTS[c.holds]} | {c.detail} | {c.rests_on} |"
 
 
 def _row(row: Comparison, judged: verdicts.Verdicts) -> str:

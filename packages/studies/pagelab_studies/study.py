@@ -236,6 +236,8 @@ class Claim:
     """The assumptions that could make the verdict wrong."""
     aspect: str = "sign"
     """What it is about: the `sign` of an effect, the `order` of figures, or a `size`."""
+    ours: bool = False
+    """Whether it is a question of our own, on which the paper says nothing. It does not count as the paper's."""
 
 
 @dataclass(frozen=True)

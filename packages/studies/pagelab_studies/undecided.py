@@ -36,6 +36,7 @@ CAUSES = (
     Cause("hash-dont-cache-variants", "slots of ended processes", "the three seeds of arrivals differ in the sign"),
     Cause("hash-dont-cache-related", "", "the shadow table is still being filled, so the parts of the window differ"),
     Cause("hash-dont-cache", "in slots", "open and clustered tables differ by less than their hash functions do"),
+    Cause("hash-dont-cache", "without cactusADM*", _FUNCTIONS),
     Cause("hash-dont-cache", "virtual", _FUNCTIONS),
     Cause("hash-dont-cache", "more in a virtual machine", "placements of cactusADM*'s frames differ by more than that"),
     Cause("hash-dont-cache", "", "the parts of a search's window differ: its walks become more frequent"),
@@ -63,7 +64,7 @@ CAUSES = (
     Cause(
         "hardware-demand-paging",
         "synchronous refills",
-        "the length of the queue is not printed: 64 to 4,096 pages here",
+        "refills are few, a hundred to a thousand: the interval is that of their counts",
     ),
     Cause("hardware-demand-paging", "L3 misses", "the parts of the window differ by more than the effect"),
     Cause("hardware-demand-paging", "", _KERNELS_COST),

@@ -61,10 +61,11 @@ def difference(row: Comparison) -> float | None:
 
 
 def counts(claims: Iterable[Claim], rows: Sequence[Comparison]) -> dict[str, Counter[bool | None]]:
-    """How many statements and figures of a study hold, do not hold and are not decided, by aspect."""
+    """How many of the paper's statements and figures hold, do not hold and are not decided in a study, by aspect."""
     counted: dict[str, Counter[bool | None]] = {aspect: Counter() for aspect in ASPECTS}
     for claim in claims:
-        counted[claim.aspect][claim.holds] += 1
+        if not claim.ours:
+            counted[claim.aspect][claim.holds] += 1
     for verdicts in judge(rows):
         for aspect, verdict in verdicts.items():
             counted[aspect][verdict] += 1
