@@ -135,16 +135,27 @@ impl Hardware {
         for index in 0..self.units[wanted.core].stages.len() {
             let look_up = self.stage_look_up(asid, wanted);
             let unit = &mut self.units[wanted.core];
-            let Some(va) = unit.stages[index].next_walk(&look_up, found) else { continue };
-            let is_held = unit.stages.iter().any(|stage| stage.holds(asid, va));
-            if !is_held && !unit.l2.holds(asid, va) && !unit.l1d.holds(asid, va) {
-                self.walk_ahead(layers, index, asid, &TranslationRequest { va, intent: Intent::Load, ..*wanted });
+            let mut before = Cycles::ZERO;
+            for va in unit.stages[index].next_walks(&look_up, found) {
+                let unit = &self.units[wanted.core];
+                let is_held = unit.stages.iter().any(|stage| stage.holds(asid, va));
+                if !is_held && !unit.l2.holds(asid, va) && !unit.l1d.holds(asid, va) {
+                    let wanted = TranslationRequest { va, intent: Intent::Load, ..*wanted };
+                    self.walk_ahead(layers, index, asid, &wanted, &mut before);
+                }
             }
         }
     }
 
-    /// Makes a prefetch walk for a stage.
-    fn walk_ahead(&mut self, layers: &mut [Layer], stage: usize, asid: Asid, wanted: &TranslationRequest) {
+    /// Makes a prefetch walk for a stage, after walks that take `before`; adds its cycles to them.
+    fn walk_ahead(
+        &mut self,
+        layers: &mut [Layer],
+        stage: usize,
+        asid: Asid,
+        wanted: &TranslationRequest,
+        before: &mut Cycles,
+    ) {
         let &TranslationRequest { core, space, va, intent, .. } = wanted;
         // Its counts are kept apart from those of walks that programs wait for.
         let unit = &self.units[core];
@@ -152,6 +163,7 @@ impl Hardware {
         let logged = self.walks.log.len();
         let (refs, begun) = (self.caches.walk_refs(core), self.caches.time());
         let mut cycles = Cycles::ZERO;
+        self.caches.set_time(begun + *before);
         self.is_ahead = true;
         let walked = self.walk_to_machine(layers, core, space, va, intent, &mut cycles);
         self.is_ahead = false;
@@ -161,10 +173,11 @@ impl Hardware {
         let unit = &mut self.units[core];
         unit.nested.iter_mut().zip(counts.0).for_each(|(tlb, counts)| tlb.counts = counts);
         unit.guest.iter_mut().zip(counts.1).for_each(|(tlb, counts)| tlb.counts = counts);
+        *before += cycles;
         let stage = &mut unit.stages[stage];
         stage.count_walk(&PrefetchWalk { cycles, refs, is_mapped: walked.is_ok() });
         if let Ok(translation) = walked {
-            stage.fill(&Entry { asid, va, translation }, FillSource::Prefetch { arrives: begun + cycles });
+            stage.fill(&Entry { asid, va, translation }, FillSource::Prefetch { arrives: begun + *before });
         }
     }
 }

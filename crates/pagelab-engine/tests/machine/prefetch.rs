@@ -174,7 +174,13 @@ fn a_window_waits_for_lines_under_way_too() {
 
 /// Statistics of a second pass over `pages` pages, `stride` pages apart.
 fn second_pass(system: &str, pages: u64, stride: usize, gap: u32) -> Statistics {
-    let mut set = vec!["machine.prefetch.tlb.next_page=on"];
+    second_pass_with(("next_page", "prefetch.tlb"), system, pages, stride, gap)
+}
+
+/// The same with a TLB prefetcher, given with the prefix of its statistics.
+fn second_pass_with((name, prefix): (&str, &str), system: &str, pages: u64, stride: usize, gap: u32) -> Statistics {
+    let on = format!("machine.prefetch.tlb.{name}=on");
+    let mut set = vec![on.as_str()];
     set.extend([
         "machine.core.cycles_per_instruction=1",
         "machine.tlb.l1d.0.policy=lru",
@@ -195,7 +201,7 @@ fn second_pass(system: &str, pages: u64, stride: usize, gap: u32) -> Statistics 
     let (_, before) = run(&config, pass(0), &[0]);
     let (_, after) = run(&config, pass(1), &[0]);
     assert_conserved(&after);
-    let value = |name: &str| after.values[&format!("prefetch.tlb.{name}")];
+    let value = |name: &str| after.values[&format!("{prefix}.{name}")];
     assert_eq!(value("entered"), value("useful") + value("late") + value("useless") + value("unused"));
     assert_eq!(value("walks"), value("entered") + value("unmapped"));
     after.since(&before)
@@ -226,6 +232,30 @@ fn the_page_behind_needs_no_walk() {
     // The last 512 pages of the first pass are in the TLB, and the unused ones of them stay there.
     assert_eq!([value("useful"), value("late"), value("walks")], [0, 0, (MANY - 512) / 2]);
     assert_eq!(stats.values["walk.count"], MANY / 2);
+}
+
+/// Demand walks, prefetch walks and unmapped ones of the second of two passes. From its last page to the first, the
+/// distance is 1 - MANY pages, which leads out of the mapping from any page but the last.
+#[test]
+fn prefetchers_make_the_walks_that_their_rules_say() {
+    // More than the TLB holds; 1 - MANY and 1 have different rows in the table of distances.
+    const MANY: u64 = 2000;
+    for (name, demanded, walks, unmapped) in [
+        // From page 0: -2, -1, 1 and 2; from page 1: -1 and 3; then the page two ahead, and at the end the next, too.
+        ("stp", 1, 4 + 2 + (MANY - 2) + 1, 3 + 3),
+        // From page 0: the distance before, and the last one. Page 1 has the same two. Then both are 1.
+        ("h2p", 1, 2 + 2 + MANY - 2, 2 + 1),
+        // Nothing from page 0, whose distance is new. Then what followed 1 before: 1, and 1 - MANY.
+        ("distance", 2, 2 * (MANY - 1), (MANY - 2) + 1),
+    ] {
+        let prefix = format!("prefetch.tlb.{name}");
+        let stats = second_pass_with((name, &prefix), "radix", MANY, 1, 1000);
+        let value = |name: &str| stats.values[&format!("{prefix}.{name}")];
+        assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{name}");
+        assert_eq!(stats.values["walk.count"], demanded, "{name}");
+        assert_eq!([value("walks"), value("unmapped")], [walks, unmapped], "{name}");
+        assert_eq!(value("useful") + value("late"), MANY - demanded, "{name}");
+    }
 }
 
 #[test]

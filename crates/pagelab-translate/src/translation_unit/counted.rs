@@ -1,6 +1,8 @@
 //! Counters that every translation unit has, whatever its design.
 
-use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use arrayvec::ArrayVec;
+
+use super::{Entry, FillSource, LookUpPlace, MOST_PROPOSALS, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -121,9 +123,9 @@ impl<U: TranslationUnit> Counted<U> {
         self.unit.fill(entry, source);
     }
 
-    /// See [`TranslationUnit::next_walk`].
-    pub fn next_walk(&mut self, look_up: &UnitLookUp, found: Translation) -> Option<VirtAddr> {
-        if U::PREFETCHES { self.unit.next_walk(look_up, found) } else { None }
+    /// See [`TranslationUnit::next_walks`].
+    pub fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        if U::PREFETCHES { self.unit.next_walks(look_up, found) } else { ArrayVec::new() }
     }
 
     /// Counts a walk that the unit asked for.

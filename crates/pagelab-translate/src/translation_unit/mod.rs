@@ -5,7 +5,8 @@
 //! which its hardware threads share. The TLBs themselves are not units: an access looks them up first, in code that
 //! knows their shapes.
 //!
-//! A design is one file here that implements [`TranslationUnit`], and one line below. From these lines `registry.rs`
+//! A design is one file here that implements [`TranslationUnit`], or [`TlbPrefetcher`] for what every prefetcher does
+//! alike, and one line below. From these lines `registry.rs`
 //! makes the configuration (`machine.tlb.stages.NAME`, `machine.prefetch.tlb.NAME`), the rows of `pagelab list
 //! translation-units`, the enum [`Stage`] and the list of designs that the tests run. [`Counted`] counts look-ups and
 //! prefetch walks for every design.
@@ -15,11 +16,13 @@
 
 mod counted;
 mod entry;
+mod prefetcher;
 #[macro_use]
 mod registry;
 
 use std::fmt::Debug;
 
+use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +30,7 @@ use serde::de::DeserializeOwned;
 pub use self::counted::{Counted, PrefetchWalk, UnitCounts};
 pub use self::entry::{Entry, VA_MASK};
 pub use self::nested::NestedTlbConfig;
+pub use self::prefetcher::{BufferConfig, DataMiss, MOST_PROPOSALS, Prefetching, Proposals, TlbPrefetcher};
 pub use self::stage::StageStatistics;
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
@@ -47,7 +51,10 @@ translation_units! {
         /// Prefetchers of translations, looked up after the stages. Each is `off`, its parameters, or `on` if no
         /// parameter is required.
         TlbPrefetchConfig in "machine.prefetch.tlb" {
-            next_page::NextPage = "after a miss, a walk for the next page, into a buffer beside the TLBs";
+            next_page::NextPage = "after a miss, a walk for the next page, into a buffer beside the TLBs (SP)";
+            stp::Stp = "after a miss, walks for the two pages before and the two after it (STP)";
+            distance::Distance = "a table of the distances between misses: walks for what followed this one before (DP)";
+            h2p::H2p = "after a miss, walks at the last two distances between misses (H2P)";
         }
     }
     walks {
@@ -112,7 +119,7 @@ pub enum FillSource {
     Walk,
     /// An eviction from the last TLB that can hold the page.
     Eviction,
-    /// A prefetch walk that this unit asked for ([`TranslationUnit::next_walk`]).
+    /// A prefetch walk that this unit asked for ([`TranslationUnit::next_walks`]).
     Prefetch {
         /// When the walk ends.
         arrives: Cycles,
@@ -146,7 +153,7 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     const PLACE: LookUpPlace;
     /// Prefix of its statistics.
     const STATISTICS: &'static str;
-    /// Whether it asks for prefetch walks ([`next_walk`](Self::next_walk)). Page tables that the walker does not read
+    /// Whether it asks for prefetch walks ([`next_walks`](Self::next_walks)). Page tables that the walker does not read
     /// by itself refuse such a unit.
     const PREFETCHES: bool = false;
 
@@ -165,10 +172,10 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Offers a translation. A unit takes translations from the sources that it is designed for, and ignores others.
     fn fill(&mut self, entry: &Entry<Self::Target>, source: FillSource);
 
-    /// An address for a prefetch walk, after a TLB miss whose translation is `found`. The walk is skipped if a data TLB
-    /// or a stage holds the page. No access waits for it, and it never faults.
-    fn next_walk(&mut self, _: &UnitLookUp, _found: Translation) -> Option<VirtAddr> {
-        None
+    /// Addresses for prefetch walks, after a TLB miss whose translation is `found`. A walk is skipped if a data TLB or
+    /// a stage holds the page. No access waits for it, and it never faults.
+    fn next_walks(&mut self, _: &UnitLookUp, _found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        ArrayVec::new()
     }
 
     /// Drops the pages that overlap `start..end` of an address space.

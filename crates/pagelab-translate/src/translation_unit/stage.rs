@@ -1,6 +1,8 @@
 //! Functions of a [`Stage`], which call those of its design.
 
-use super::{Counted, Entry, FillSource, PrefetchWalk, Stage, TranslationUnit, UnitLookUp};
+use arrayvec::ArrayVec;
+
+use super::{Counted, Entry, FillSource, MOST_PROPOSALS, PrefetchWalk, Stage, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::measure::Measure;
@@ -35,9 +37,9 @@ impl Stage {
         each_stage!(self, unit => unit.fill(entry, source));
     }
 
-    /// See [`TranslationUnit::next_walk`].
-    pub fn next_walk(&mut self, look_up: &UnitLookUp, found: Translation) -> Option<VirtAddr> {
-        each_stage!(self, unit => unit.next_walk(look_up, found))
+    /// See [`TranslationUnit::next_walks`].
+    pub fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        each_stage!(self, unit => unit.next_walks(look_up, found))
     }
 
     /// Counts a walk that the unit asked for.

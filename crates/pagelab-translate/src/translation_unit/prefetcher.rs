@@ -1,0 +1,341 @@
+//! TLB prefetchers: what all of them have, besides what they propose.
+//!
+//! Models: after a miss of all data TLBs, a prefetcher proposes pages. Each is walked for, unless a data TLB or a stage
+//! holds it, and its translation enters a buffer beside the TLBs. An access that misses the TLBs and hits the buffer
+//! needs no walk: the entry moves to the TLBs, and the miss trains the prefetcher and triggers the next proposals like
+//! any other. If the prefetch walk is still in progress, the access waits for its end. The walk's references go through
+//! MMU caches and data caches. It never faults: a page without a translation, or one that has never been accessed, is
+//! dropped. A new entry replaces the oldest. An invalidation of the TLBs applies to the buffer as well.
+//! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002. Vavouliotis et al.,
+//! "Exploiting Page Table Locality for Agile TLB Prefetching", ISCA 2021, of which only notes were at hand.
+//! Stats: those of the prefetcher. Its walks are not included in `walk.*`, nor their references in `cache.refs.walk`.
+//! Deviations: each prefetcher has a page walker of its own, which makes the walks for a miss one after the other.
+//! Walks for earlier misses do not delay them. Layers with shadow page tables, direct segments or a speculative table
+//! refuse it.
+//! Choices: only misses of a program's data train. The threads of a core share one prefetcher. A proposal in the other
+//! half of the address space, which is the kernel's, is dropped.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+
+use arrayvec::ArrayVec;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use pagelab_base::addr::{MachineAddr, VirtAddr};
+use pagelab_base::cycles::Cycles;
+use pagelab_base::error::{EngineError, between};
+use pagelab_base::measure::Measure;
+use pagelab_base::page_fault::{Intent, Origin};
+use pagelab_base::rng::Rng;
+use pagelab_base::translation::Translation;
+use pagelab_tables::mmu_cache::Asid;
+
+/// Most pages that a prefetcher proposes after a miss.
+pub const MOST_PROPOSALS: usize = 8;
+/// The highest bit in which addresses of a program differ.
+const HALF_SHIFT: u32 = 47;
+
+/// Parameters of a prefetcher that has nothing but its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BufferConfig {
+    /// Translations in the buffer of a core, 1 to 65536.
+    pub entries: u32,
+}
+
+impl Default for BufferConfig {
+    fn default() -> Self {
+        Self { entries: 16 }
+    }
+}
+
+impl BufferConfig {
+    /// Parameters for the tests of a prefetcher.
+    pub(super) fn samples() -> Vec<Self> {
+        [1, 16].map(|entries| Self { entries }).into()
+    }
+}
+
+/// A miss of all data TLBs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataMiss {
+    /// Tag of the address space.
+    pub asid: Asid,
+    /// The first byte of the page.
+    pub page: u64,
+    /// Bytes of the page.
+    pub size: u64,
+}
+
+/// The pages that a prefetcher proposes after a miss, in the order of their walks.
+#[derive(Debug)]
+pub struct Proposals {
+    miss: DataMiss,
+    pages: ArrayVec<VirtAddr, MOST_PROPOSALS>,
+}
+
+impl Proposals {
+    /// Proposes the page this many bytes after the one that missed, or before it. Pages of another half of the address
+    /// space, the page itself and repetitions are dropped.
+    pub fn propose(&mut self, distance: i64) {
+        let page = self.miss.page.wrapping_add_signed(distance);
+        let is_near = self.miss.page.checked_add_signed(distance).is_some();
+        let is_in_half = page >> HALF_SHIFT == self.miss.page >> HALF_SHIFT;
+        let is_new = distance != 0 && !self.pages.contains(&VirtAddr(page));
+        if is_near && is_in_half && is_new {
+            self.pages.push(VirtAddr(page));
+        }
+    }
+}
+
+/// A design of a TLB prefetcher: which pages it proposes after a miss.
+///
+/// What an implementor must uphold: [`on_miss`](Self::on_miss) proposes first and learns afterwards, so that a miss
+/// does not predict itself. It proposes at most eight pages, and allocates no memory.
+pub trait TlbPrefetcher: Sized + Clone + Debug {
+    /// Parameters in the configuration. Unknown fields are an error.
+    type Parameters: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema;
+
+    /// Prefix of its statistics.
+    const STATISTICS: &'static str;
+
+    /// A prefetcher that has seen nothing, and the number of translations in its buffer; `key` is the configuration key
+    /// of its parameters. Errors: impossible parameters.
+    fn new(parameters: &Self::Parameters, key: &str) -> Result<(Self, u32), EngineError>;
+
+    /// Parameters for the tests: small enough that entries are replaced.
+    fn samples() -> Vec<Self::Parameters>;
+
+    /// Proposes pages after a miss, and learns from it.
+    fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals);
+}
+
+/// Counts of prefetched translations. `entered` is the sum of `useful`, `late`, `useless` and those that are still in
+/// the buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PrefetchCounts {
+    entered: u64,
+    useful: u64,
+    late: u64,
+    late_cycles: Cycles,
+    useless: u64,
+}
+
+/// A prefetched translation.
+#[derive(Clone, Copy, Debug)]
+struct Prefetched {
+    entry: Entry,
+    arrives: Cycles,
+}
+
+/// A prefetcher of a core with its buffer; see the module's text.
+#[derive(Clone, Debug)]
+pub struct Prefetching<P> {
+    prefetcher: P,
+    size: usize,
+    /// Oldest first.
+    buffer: VecDeque<Prefetched>,
+    counts: PrefetchCounts,
+}
+
+impl<P> Prefetching<P> {
+    fn drop(&mut self, condemned: impl Fn(&Entry) -> bool) {
+        let before = self.buffer.len();
+        self.buffer.retain(|prefetched| !condemned(&prefetched.entry));
+        self.counts.useless += (before - self.buffer.len()) as u64;
+    }
+}
+
+impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
+    type Parameters = P::Parameters;
+    type Target = MachineAddr;
+
+    const PLACE: LookUpPlace = LookUpPlace::AfterTlbs;
+    const STATISTICS: &'static str = P::STATISTICS;
+    const PREFETCHES: bool = true;
+
+    fn new(parameters: &P::Parameters, key: &str, _: &Rng) -> Result<Self, EngineError> {
+        let (prefetcher, entries) = P::new(parameters, key)?;
+        between(&format!("{key}.entries"), entries, 1, 1 << 16)?;
+        let size = entries as usize;
+        let buffer = VecDeque::with_capacity(size + 1);
+        Ok(Self { prefetcher, size, buffer, counts: PrefetchCounts::default() })
+    }
+
+    fn samples() -> Vec<P::Parameters> {
+        P::samples()
+    }
+
+    /// Removes the entry. Waits for a walk that is still in progress.
+    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
+        if look_up.origin != Origin::Program {
+            return None;
+        }
+        let at = self.buffer.iter().position(|fetched| fetched.entry.covers(look_up.asid, look_up.va))?;
+        let Prefetched { entry: Entry { translation, .. }, arrives } = self.buffer.remove(at)?;
+        if !look_up.is_allowed_by(&translation) {
+            self.counts.useless += 1;
+            return None;
+        }
+        let rest = arrives.saturating_sub(look_up.now);
+        if rest > Cycles::ZERO {
+            self.counts.late += 1;
+            self.counts.late_cycles += rest;
+        } else {
+            self.counts.useful += 1;
+        }
+        *cycles += rest;
+        Some(translation)
+    }
+
+    fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        self.buffer.iter().any(|fetched| fetched.entry.covers(asid, va))
+    }
+
+    fn fill(&mut self, entry: &Entry, source: FillSource) {
+        match source {
+            FillSource::Prefetch { arrives } => {
+                self.counts.entered += 1;
+                self.buffer.push_back(Prefetched { entry: *entry, arrives });
+                if self.buffer.len() > self.size {
+                    self.buffer.pop_front();
+                    self.counts.useless += 1;
+                }
+            }
+            FillSource::Walk | FillSource::Eviction => {}
+        }
+    }
+
+    fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        let (asid, mask) = (look_up.asid, found.size().offset_mask());
+        let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1 };
+        let mut proposals = Proposals { miss, pages: ArrayVec::new() };
+        if look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
+            self.prefetcher.on_miss(&miss, &mut proposals);
+        }
+        proposals.pages
+    }
+
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+        self.drop(|entry| entry.overlaps(asid, start, end));
+    }
+
+    fn flush(&mut self, asid: Asid) {
+        self.drop(|entry| entry.asid == asid);
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let PrefetchCounts { entered, useful, late, late_cycles, useless } = self.counts;
+        let unused = self.buffer.len() as u64;
+        vec![
+            Measure::count("entered", entered, "Translations that prefetch walks inserted into the buffer"),
+            Measure::count(
+                "useful",
+                useful,
+                "Prefetched translations that were in the buffer when an access needed them",
+            ),
+            Measure::count(
+                "late",
+                late,
+                "Prefetched translations whose walk was still in progress when an access needed them",
+            ),
+            Measure::count(
+                "useless",
+                useless,
+                "Prefetched translations that were dropped before any access needed them, or did not allow the store that did",
+            ),
+            Measure::cycles(
+                "late_cycles",
+                late_cycles,
+                "Cycles that programs waited for late translations; included in cycles.translation",
+            ),
+            Measure::state(
+                "unused",
+                unused,
+                "count",
+                "Prefetched translations in the buffer that no access has needed yet",
+            ),
+        ]
+    }
+}
+
+/// What a prefetcher proposes after misses of these pages of 4 KiB, in pages.
+#[cfg(test)]
+pub(super) fn proposed<P: TlbPrefetcher>(parameters: &P::Parameters, misses: &[(u16, u64)]) -> Vec<Vec<u64>> {
+    let mut unit = Prefetching::<P>::new(parameters, "prefetcher", &Rng::new(1, "prefetcher")).unwrap();
+    let pages = misses.iter().map(|&(asid, page)| {
+        let (asid, va, origin, now) = (Asid(asid), VirtAddr(page << 12 | 8), Origin::Program, Cycles::ZERO);
+        let look_up = UnitLookUp { asid, va, intent: Intent::Load, origin, now };
+        let found = Translation::new(MachineAddr(0), pagelab_base::addr::PageSize::Size4K, true, true);
+        assert!(
+            unit.next_walks(&UnitLookUp { intent: Intent::Fetch, ..look_up }, found).is_empty(),
+            "it trains nothing"
+        );
+        unit.next_walks(&look_up, found).iter().map(|va| va.0 >> 12).collect()
+    });
+    pages.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::translation_unit::NextPage;
+    use pagelab_base::addr::PageSize;
+
+    const ASID: Asid = Asid(3);
+
+    fn buffer(pages: &[u64]) -> NextPage {
+        let config = BufferConfig { entries: 2 };
+        let mut unit = NextPage::new(&config, "next_page", &Rng::new(1, "next page")).unwrap();
+        for &page in pages {
+            let translation = Translation::new(MachineAddr(page << 12), PageSize::Size4K, true, page.is_multiple_of(2));
+            let entry = Entry { asid: ASID, va: VirtAddr(page << 12), translation };
+            unit.fill(&entry, FillSource::Prefetch { arrives: Cycles(100) });
+        }
+        unit
+    }
+
+    fn take(unit: &mut NextPage, asid: Asid, page: u64, store: bool, now: u64) -> Option<Cycles> {
+        let intent = if store { Intent::Store } else { Intent::Load };
+        let va = VirtAddr(page << 12 | 8);
+        let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles(now) };
+        let mut waited = Cycles::ZERO;
+        unit.look_up(&look_up, &mut waited).map(|_| waited)
+    }
+
+    #[test]
+    fn entries_are_used_once_and_each_ends_in_one_count() {
+        let mut unit = buffer(&[1, 2, 3]);
+        assert_eq!(take(&mut unit, ASID, 1, false, 0), None, "it was the oldest and was replaced");
+        assert_eq!(take(&mut unit, Asid(4), 2, false, 0), None, "another space");
+        assert_eq!(take(&mut unit, ASID, 2, true, 40), Some(Cycles(60)));
+        assert_eq!(take(&mut unit, ASID, 2, true, 40), None);
+        assert_eq!(take(&mut unit, ASID, 3, true, 100), None, "its page is clean");
+        let mut hit = buffer(&[2]);
+        assert_eq!(take(&mut hit, ASID, 2, false, 100), Some(Cycles::ZERO));
+        assert_eq!(
+            unit.counts,
+            PrefetchCounts { entered: 3, late: 1, late_cycles: Cycles(60), useless: 2, ..PrefetchCounts::default() }
+        );
+        assert_eq!(hit.counts, PrefetchCounts { entered: 1, useful: 1, ..PrefetchCounts::default() });
+    }
+
+    #[test]
+    fn translations_evicted_from_the_tlbs_leave_the_buffer() {
+        let range = |start: u64, end: u64| {
+            let mut unit = buffer(&[4, 5]);
+            unit.invalidate(ASID, VirtAddr(start), VirtAddr(end));
+            unit.invalidate(Asid(9), VirtAddr(0), VirtAddr(u64::MAX));
+            [4, 5].map(|page| take(&mut unit, ASID, page, false, 0).is_some())
+        };
+        assert_eq!(range(0x4fff, 0x5000), [false, true]);
+        assert_eq!(range(0x3000, 0x4000), [true, true]);
+        assert_eq!(range(0x5000, 0x5001), [true, false]);
+        let mut unit = buffer(&[4, 5]);
+        unit.flush(ASID);
+        assert_eq!((unit.counts.useless, unit.buffer.len()), (2, 0));
+    }
+}
