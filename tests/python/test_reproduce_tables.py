@@ -73,27 +73,12 @@ def test_references_of_spec_are_the_mean_of_the_analogues() -> None:
     ]
 
 
-@pytest.mark.parametrize(("least", "holds"), [(3.1, True), (1.0, False), (2.0, None)])
-def test_gains_in_virtual_machines_are_judged_without_the_constructed_conflicts(
-    least: float, holds: bool | None
-) -> None:
-    gains = {("cactusADM*", "bare hashed"): 31.0, ("cactusADM*", "virtual hashed"): 5.0}
-    gains |= {("a", "bare hashed"): 2.0, ("a", "virtual hashed"): 9.0, ("b", "bare hashed"): 2.0}
-    gains |= {("b", "virtual hashed"): least, ("not in a machine", "bare hashed"): 2.0}
-    cells = {key: _around(value, 0.5) for key, value in gains.items()}
-    findings = _with(hash_dont_cache_tables.SAVED, cells)
-    hash_dont_cache_tables.without_conflicts("a core")(findings)
-    (claim,) = findings.claims
-    assert claim.holds is holds
-    assert claim.detail.endswith("(b)")
-
-
 def test_no_table_says_nothing() -> None:
     for add in (
-        hash_dont_cache_tables.of_main_study,
+        hash_dont_cache_tables.precision,
         hash_dont_cache_tables.references_of_spec,
         ptemagnet_tables.add,
-        hardware_demand_paging_tables.add,
+        hardware_demand_paging_tables.pollution,
     ):
         findings = Findings()
         add(findings)
@@ -157,15 +142,7 @@ def test_latencies_by_change_are_those_of_their_run() -> None:
     made = []
     for run in mfoe_changes.changed_runs():
         quicker = 2 if run.label == mfoe_changes.BOTH else 1
-        # One thread misses 1 of 11, eight or one beside others 10 of 20.
-        crowded = run.label.startswith("8 threads") or "beside" in run.label
         stats = {
-            f"{engine}.misses": 10 if crowded else 1,
-            **{
-                f"{engine}.cpu.{cpu}.{name}": 1 + (crowded and name == "misses")
-                for cpu in range(8)
-                for name in ("hits", "misses")
-            },
             f"{engine}.hits": 10,
             f"{engine}.mapped.cycles": 800 // quicker,
             f"{engine}.mapped.deviation": 4000,
@@ -180,12 +157,23 @@ def test_latencies_by_change_are_those_of_their_run() -> None:
             f"{engine}.ahead.mapped.cycles": 16_000,
             f"{engine}.ahead.mapped.count": 10,
             f"{engine}.ahead.mapped.p95": 3000,
+            # Of the event model: three of ten faults hit, one fewer while tables are filled.
+            "model.faults": 10,
+            "model.hits": 3 - ("filled" in run.system),
+            "model.duration_ns": 1_000_000,
+            "model.parallelism_ppm": 1_000_000,
+            "model.before_ns": 100_000,
+            "model.after_ns": 50_000,
+            "model.cut": 0,
         }
         made.append(study.Measurement(run, run.accesses, stats))
     findings = mfoe_changes.evaluate(study.Measurements(made))
-    table, rates = findings.series
-    assert rates.values["8 threads", "hit rate"] == 50
-    assert [claim.holds for claim in findings.claims] == [True, True]
+    table, filled = findings.series
+    assert {value for (_, member), value in filled.values.items() if member == "hit rate, full at the start"} == {30}
+    assert {value for (_, member), value in filled.values.items() if member == "hit rate, filled from the start"} == {
+        20
+    }
+    assert any("the hit rate is 10.00 to 10.00 points lower, and the gain 0.00" in note for note in findings.notes)
     usual, both = (
         {member: value for (change, member), value in table.values.items() if change == which}
         for which in (mfoe_changes.PRESET, mfoe_changes.BOTH)
