@@ -220,7 +220,7 @@ def test_designs_of_section_6_are_as_the_paper_says_in_a_world_of_its_own() -> N
     [
         ({VARIABLE: {"walk.refs": 2100}}, "fewer references with a variable insertion point"),
         ({VARIABLE: {"walk.cycles": 50_000}}, "not able to close the gap"),
-        ({COALESCED: {"walk.cycles": 61_000}}, "comes close to perfect"),
+        ({COALESCED: {"walk.cycles": 61_000}}, "alone comes close to perfect"),
         ({SPECULATIVE: {"cycles.translation": 310_000}}, "saves run time of a virtual machine"),
         ({SPECULATIVE_HASHED: {"cycles.translation": 260_000}}, "have little effect on run time"),
         ({"direct segment": {"walk.count": 600}}, "majority of TLB misses"),

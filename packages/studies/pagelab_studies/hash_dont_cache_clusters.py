@@ -5,7 +5,8 @@ guest's clusters should be larger than the host's (§4.4). All tables of a compa
 those of half the memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from pagelab_studies.hash_dont_cache_runs import (
     DESIGNS,
@@ -20,7 +21,7 @@ from pagelab_studies.hash_dont_cache_runs import (
     window_of,
 )
 from pagelab_studies.hash_dont_cache_samples import over, rests_on
-from pagelab_studies.interval import Interval
+from pagelab_studies.interval import Interval, all_hold
 from pagelab_studies.study import Claim, Findings, Measurement, Measurements, Run, Series, per_walk
 
 PROGRAMS = (MILC, MCF, XALAN)
@@ -33,6 +34,9 @@ HALF = "half the memory"
 # Clusters of guest and host: 8 in both, as the paper had expected, and the guest's or both larger.
 PAIRS = ((8, 8), (512, 8), (512, 512), (4096, 8), (4096, 512), (4096, 4096))
 ALIKE, CHOSEN = (8, 8), (4096, 8)
+GUESTS = (8, 512, 4096)
+"""Clusters of the guest over a host's of 8: Fig 9."""
+PLACES = ("l1", "l2", "l3", "dram")
 _WINDOWS = f"windows of three analogues, {HASH_SEEDS} hash functions; cycles by the latencies of the preset's caches"
 QUANTITIES = (("walk.cycles", "cycles"), ("walk.refs", "lines"), ("walk.refs.dram", "references to DRAM"))
 _NESTED = f"the window of one analogue, {HASH_SEEDS} hash functions; cycles by the latencies of the preset's caches"
@@ -134,6 +138,40 @@ def half_the_memory(measured: Measurements, findings: Findings) -> None:
             for name, design in designs.items()
         }
         findings.series.append(Series.within("§4.3", f"{unit} of a walk at a load of 1/4", unit, cells))
+
+
+def _served(layer: str, places: Sequence[str]) -> Callable[[Mapping[str, int]], float]:
+    """References of a walk to a layer's table that these places serve."""
+    names = [f"walk.layer.{layer}.level1.refs.{place}" for place in places]
+    return lambda stats: sum(stats.get(name, 0) for name in names) / max(stats["walk.count"], 1)
+
+
+def lines_of_the_host(measured: Measurements, findings: Findings) -> None:
+    """§4.4, Fig 9's reason: larger clusters of the guest need fewer lines of the host's table."""
+    windows = {guest: _windows(measured, MILC, "nested hashed", _pair_label(guest, 8)) for guest in GUESTS}
+    cells = {
+        (f"guest clusters of {guest}", f"{layer}: {place}"): over(
+            _served(layer, (place,)), [(one,) for one in of_guest]
+        )
+        for guest, of_guest in windows.items()
+        for layer in ("guest", "host")
+        for place in PLACES
+    }
+    title = f"references of a 2D walk, by table and by the cache that serves them ({MILC.name})"
+    findings.series.append(Series.within("§4.4", title, "references", cells))
+    beyond = _served("host", PLACES[1:])
+    figures = [over(beyond, [(one,) for one in of_guest]).value for of_guest in windows.values()]
+    falls = [
+        over(lambda before, after: beyond(before) - beyond(after), list(zip(*pair, strict=True)))
+        for pair in pairwise(windows.values())
+    ]
+    text = f"larger guest clusters: fewer references to the host's table miss the L1 data cache ({MILC.name})"
+    steps = ", ".join(f"{one.value:.3g} ({one.low:.3g} to {one.high:.3g})" for one in falls)
+    detail = (
+        f"{', '.join(f'{value:.4f}' for value in figures)} of a walk with clusters of 8, 512 and 4,096; less: {steps}"
+    )
+    holds = all_hold(one.above(0) for one in falls)
+    findings.claims.append(Claim("Fig 9", text, holds, detail, rests_on(_NESTED, MILC.name), "order"))
 
 
 def guest_and_host(measured: Measurements, findings: Findings) -> None:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pagelab_studies import hash_dont_cache_caches as caches
 from pagelab_studies import hash_dont_cache_clusters as clusters
+from pagelab_studies import hash_dont_cache_exits as exits
+from pagelab_studies import hash_dont_cache_shared as shared
+from pagelab_studies import hash_dont_cache_space as space
 from pagelab_studies import hash_dont_cache_tables as tables
 from pagelab_studies.hash_dont_cache_runs import (
     BARE,
@@ -26,6 +29,7 @@ from pagelab_studies.hash_dont_cache_runs import (
     window_of,
 )
 from pagelab_studies.hash_dont_cache_samples import rests_on
+from pagelab_studies.hash_dont_cache_space import FIRST_TOUCHES, MODELLED
 from pagelab_studies.interval import Interval, all_hold
 from pagelab_studies.study import (
     Claim,
@@ -57,23 +61,16 @@ CONTROLS = (
     _control("blocks", "semirandom:size=1MiB,steps=6", 1, "runs of pages within what the TLBs hold"),
 )
 FURTHER = (MCF, XALAN, CACTUS)
-MODELLED = (MCF, XALAN)
 CORES = {"in order": (), "overlapping": ("machine.core=skylake",)}
 MODEL_SYSTEMS = {**BARE, "2M": "radix-2m"}
-FIRST_TOUCHES = "first touches included"
-SEEDS = (1, 2, 3)
-EXITS = "processes that end"
-_LEAVERS = 400
-_EXIT_SYSTEMS = {"open": "hashed-open", "compact": "hashed-compact"}
-_MANY = "window of a program beside 400 processes of 1 MiB; 3 seeds of their arrivals"
 _CONTROLLED = "windows of synthetic programs; an in-order core that waits for each access"
 _LINEAR = "windows of two analogues; the two cores of the simulator, not a processor"
 
 
 def cost(run: Run) -> Cost:
     """What a run takes: as in `hash_dont_cache_runs`, and an estimate for the others."""
-    if run.workload == EXITS:
-        return Cost(600, 3000)
+    if run.workload == exits.EXITS:
+        return exits.cost(run)
     if run.workload in COSTS:
         factor = 3 if run.label == "overlapping" else 1
         kind = 2 if run.system.startswith("nested") else 0
@@ -87,6 +84,9 @@ def runs() -> list[Run]:
 
 
 def _runs() -> Iterator[Run]:
+    yield from exits.runs()
+    yield from space.runs()
+    yield from shared.runs()
     for workload in CONTROLS:
         for system, preset in {**BARE, **NESTED}.items():
             yield window_of(workload, system, preset)
@@ -99,9 +99,6 @@ def _runs() -> Iterator[Run]:
                 yield window_of(workload, system, preset, label, settings)
         for system in ("radix", "hashed"):
             yield _whole(workload, system)
-    for design in _EXIT_SYSTEMS:
-        for seed in SEEDS:
-            yield _exits(design, seed)
     yield from caches.runs()
     yield from clusters.runs()
 
@@ -112,28 +109,17 @@ def _whole(workload: Workload, system: str) -> Run:
     return Run(run.workload, run.spec, run.system, run.preset, run.accesses, 0, run.settings, FIRST_TOUCHES)
 
 
-def _exits(design: str, seed: int) -> Run:
-    """Updates of 64 MiB by one program, while short processes come and go on another core."""
-    process = f"seq:size=1MiB,step=4096,passes=1,write=1@2,per_second=2000,count={_LEAVERS}"
-    table = "system.layers.native.page_table"
-    return Run(
-        EXITS,
-        "gups:size=64MiB,accesses={accesses},init=pages@0",
-        design,
-        _EXIT_SYSTEMS[design],
-        4_000_000,
-        64 * MIB // PAGE,
-        (f"{table}.table_bytes={2 * MIB}", f"{table}.exits_per_scan=32"),
-        arrivals=(process,),
-        seed=seed,
-    )
-
-
 def evaluate(measured: Measurements) -> Findings:
     """What the runs say."""
     of_caches = (caches.kinds_gain_alike, caches.nested_walk_cache, caches.references_in_total)
-    of_clusters = (clusters.pages_per_slot, clusters.half_the_memory, clusters.guest_and_host)
-    sections = (_controls, _optimisations, _linear_model, _kernel_misses, _deleted, *of_clusters, *of_caches)
+    of_clusters = (
+        clusters.pages_per_slot,
+        clusters.half_the_memory,
+        clusters.guest_and_host,
+        clusters.lines_of_the_host,
+    )
+    beside = (exits.deleted_slots, space.without_mmu_caches, space.space, shared.coalesced_and_shared)
+    sections = (_controls, _optimisations, _linear_model, _kernel_misses, *beside, *of_clusters, *of_caches)
     findings = by_sections(measured, sections)
     findings.notes += [
         "All runs of the study were made, in windows of their full length.",
@@ -141,6 +127,8 @@ def evaluate(measured: Measurements) -> Findings:
         "entries (1.16 lines per walk, not 1.04), and that is what its walks cost more under them.",
         "The linear model takes cycles of walks at their full price. The overlapping core hides some of them "
         "otherwise than it hides those of 2 MiB pages, so it is up to 3 points off.",
+        *exits.NOTES,
+        *space.NOTES,
         *clusters.NOTES,
         *caches.NOTES,
     ]
@@ -238,35 +226,6 @@ def _kernel_misses(measured: Measurements, findings: Findings) -> None:
     text = "TLB misses of the kernel are negligible: below 1 % of the cycles of walks"
     rests = "the simulated kernel's accesses, through a direct map with large pages; two analogues"
     findings.claims.append(Claim("§5.1", text, max(cells.values()) < 1, detail, rests, "size"))
-
-
-def _deleted(measured: Measurements, findings: Findings) -> None:
-    def searches(stats: Mapping[str, int]) -> float:
-        return stats["walk.aborted.refs"] / max(stats["walk.aborted.count"], 1)
-
-    cells: dict[tuple[str, str], Interval] = {}
-    scans: dict[tuple[str, str], float] = {}
-    for design in _EXIT_SYSTEMS:
-        runs = list(measured.seeds(EXITS, design).values())
-        for number in range(len(runs[0].parts)):
-            values = [searches(one.parts[number]) for one in runs]
-            cells[f"part {number + 1}", design] = Interval.from_values(values, sum(values) / len(values))
-        rise = Interval.from_values([searches(one.parts[-1]) - searches(one.parts[0]) for one in runs])
-        text = f"slots of ended processes lengthen searches ({design})"
-        more = f"{rise.value:.4f} ({rise.low:.4f} to {rise.high:.4f}) more in the last part than in the first"
-        detail = f"references of a search for a page that is not mapped: {more}"
-        findings.claims.append(Claim("§5.4", text, rise.above(0), detail, _MANY))
-        for one in runs:
-            key = "layer.native.page_table"
-            per_exit = one.stats[f"{key}.scan.cycles"] / max(one.stats["arrivals.count"], 1)
-            scans[f"{design}, seed {one.run.seed}", "cycles of scans per process"] = per_exit
-            scans[f"{design}, seed {one.run.seed}", "deleted slots at the end"] = one.stats[f"{key}.slots.deleted"]
-    findings.series.append(
-        Series.within("§5.4", "references of a search for a page that is not mapped", "lines", cells)
-    )
-    findings.series.append(
-        Series.from_values("§5.4", "scans after exits, one per 32 processes", "cycles, slots", scans)
-    )
 
 
 REPRODUCTION = Reproduction(

@@ -33,7 +33,13 @@ _FUNCTIONS = "hash functions differ in how many of the guest's clusters collide"
 _COSTS = "the measured costs of a walk's parts differ between processors and ways of zeroing"
 CAUSES = (
     Cause("hash-dont-cache-variants", "linear model", "one program is within the bound, the other is not"),
-    Cause("hash-dont-cache-variants", "slots of ended processes", "the three seeds of arrivals differ in the sign"),
+    Cause("hash-dont-cache-variants", "deleted slots", "the three hash functions differ in the sign"),
+    Cause(
+        "hash-dont-cache-variants",
+        "a shared cache together",
+        "what the look-up of a shared cache costs is not printed: 0 to 8 cycles more here",
+    ),
+    Cause("hash-dont-cache-variants", "references to the host's table", "hash functions differ by more than the step"),
     Cause("hash-dont-cache-related", "", "the shadow table is still being filled, so the parts of the window differ"),
     Cause("hash-dont-cache", "in slots", "open and clustered tables differ by less than their hash functions do"),
     Cause("hash-dont-cache", "without cactusADM*", _FUNCTIONS),
