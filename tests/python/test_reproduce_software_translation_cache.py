@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import pagelab
+from pagelab_studies import published_rule, study, walk_costs
 from pagelab_studies import software_translation_cache as stc
-from pagelab_studies import study, walk_costs
 from pagelab_studies.interval import Interval
 from pagelab_studies.walk_costs import Saving, Walks
 
@@ -155,3 +155,16 @@ def test_only_the_guest_has_the_cache_and_the_product_has_faults_of_its_own() ->
     assert stc._product(measured, "no cache", "100").count == 20
     assert measured["matmul", "no cache", "100"].run.spec == MATMUL_100
     assert without["accesses"] == 2 * 100**3 + 3 * 100**2
+
+
+def test_a_wrong_entry_makes_an_instruction_fault_for_ever() -> None:
+    aligned = published_rule.Region(start=1 << 18, pages=1 << 18)
+    alone = published_rule.refaults(aligned, 1, 1 << 12)
+    assert (alone.hangs, alone.misplaced, alone.faults) == (False, 0, 1 << 12)
+    # Two gigabytes have two entries of the pud: one thread cannot get past a wrong pmd.
+    wide = published_rule.refaults(published_rule.Region(1 << 18, 1 << 19), 1, 1 << 12)
+    assert wide.hangs
+    assert wide.misplaced >= 1
+    assert wide.done < 1 << 12
+    # Each touch that ends, ends with a fault, unless another page was mapped in its place before.
+    assert wide.faults >= wide.done - wide.misplaced
