@@ -111,7 +111,7 @@ pub fn is_plain_memory(vma: &Vma) -> bool {
 /// The part of an address space that a change removes from a segment.
 pub fn taken_by(change: &VmaChange) -> Option<VaRange> {
     match change {
-        VmaChange::Unmapped { vma } => Some(vma.range()),
+        VmaChange::Unmapped { vma, .. } => Some(vma.range()),
         VmaChange::Protected { range, .. } | VmaChange::Discarded { range } | VmaChange::Moved { from: range, .. } => {
             Some(*range)
         }

@@ -167,11 +167,11 @@ impl Os {
             VmaChange::Recorded { range } => {
                 self.mapping.pages_recorded += layer.map_recorded(context, space.index, range)?
             }
-            VmaChange::Unmapped { vma } => {
+            VmaChange::Unmapped { vma, room } => {
                 let pages = remove_pages(context, layer, space.index, vma.range())?;
                 layer.detach_segments(space.index, vma.range());
                 layer.drop_translation_caches(context, space.index, vma.range(), InvalidationCause::Unmap);
-                layer.prune(context, space.index, vma.start, vma.end, InvalidationCause::Unmap);
+                layer.prune(context, space.index, (vma.range(), room), InvalidationCause::Unmap);
                 layer.end_regions(space.index);
                 layer.mechanisms.placement.mapping_gone(space.index, vma.range());
                 self.mapping.pages_unmapped += pages;
@@ -191,8 +191,8 @@ impl Os {
                     self.request_arming(effects, context, space, range);
                 }
             }
-            VmaChange::Moved { from, to } => {
-                let pages = move_pages(context, layer, space.index, from, to)?;
+            VmaChange::Moved { from, to, room } => {
+                let pages = move_pages(context, layer, space.index, (from, room), to)?;
                 layer.mechanisms.placement.mapping_moved(space.index, from, to);
                 gone.add(from, pages);
             }
@@ -332,7 +332,7 @@ impl Os {
         } else {
             remove_pages(context, layer, space.index, everything)?
         };
-        layer.prune(context, space.index, everything.start, everything.end, InvalidationCause::Exit);
+        layer.prune(context, space.index, (everything, VaRange::ALL), InvalidationCause::Exit);
         layer.end_regions(space.index);
         in_memory.iter().for_each(|vma| layer.release_memory_pages(context, vma));
         self.mapping.pages_unmapped += pages;
@@ -553,7 +553,7 @@ fn move_pages(
     context: KernelContext,
     layer: &mut Layer,
     index: SpaceIx,
-    from: VaRange,
+    (from, room): (VaRange, VaRange),
     to: VirtAddr,
 ) -> Result<u64, EngineError> {
     layer.split_at_edges(context, index, from.start, from.end)?;
@@ -576,7 +576,7 @@ fn move_pages(
         Ok::<(), EngineError>(())
     })?;
     layer.drop_translation_caches(context, index, from, InvalidationCause::Move);
-    layer.prune(context, index, from.start, from.end, InvalidationCause::Move);
+    layer.prune(context, index, (from, room), InvalidationCause::Move);
     layer.end_regions(index);
     Ok(pages)
 }

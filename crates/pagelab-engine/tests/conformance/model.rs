@@ -262,8 +262,8 @@ impl Lab {
     }
 
     fn prune(&mut self, start: u64, end: u64) {
-        let frames = &mut self.frames;
-        self.table.prune(&mut self.mem, va(start), va(end), &mut |first| frames.give_back(first));
+        let (frames, room) = (&mut self.frames, (VirtAddr(0), VirtAddr(u64::MAX)));
+        self.table.prune(&mut self.mem, (va(start), va(end)), room, &mut |first| frames.give_back(first));
     }
 
     /// Checks the lists of pages and of words in a range.

@@ -41,6 +41,10 @@ pub(crate) enum Actor {
         page: u64,
         pages: u64,
     },
+    /// Unmaps the first pages, between which and the others a page was unmapped before the race.
+    UnmapApart {
+        pages: u64,
+    },
     Protect {
         page: u64,
         pages: u64,
@@ -58,7 +62,7 @@ pub(crate) enum Actor {
     Reclaim,
 }
 
-use Actor::{ChildFault, Fork, Grow, MapAndStore, Protect, Reclaim, Unmap};
+use Actor::{ChildFault, Fork, Grow, MapAndStore, Protect, Reclaim, Unmap, UnmapApart};
 
 fn store(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Store }
@@ -113,7 +117,9 @@ impl Race {
                 |kind: EventKind| simulation.change_mappings(CpuId(0), parent, &kind).expect("there is memory");
             match *actor {
                 MapAndStore { page: FILE.. } => {}
-                MapAndStore { page } => change(EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE }),
+                MapAndStore { page } | UnmapApart { pages: page } => {
+                    change(EventKind::Munmap { addr: BASE + page * PAGE, len: PAGE });
+                }
                 Grow { page } => {
                     change(EventKind::Munmap { addr: BASE + WRITTEN * PAGE, len: (1024 - WRITTEN) * PAGE });
                     let (addr, len) = (BASE + (page + 1) * PAGE, (1023 - page) * PAGE);
@@ -177,6 +183,9 @@ impl explore::Race for Race {
             Reclaim => Activity::Kernel { thread: self.kswapd, layer: parent.layer },
             Unmap { page, pages } => {
                 return change(simulation, &EventKind::Munmap { addr: BASE + page * PAGE, len: pages * PAGE });
+            }
+            UnmapApart { pages } => {
+                return change(simulation, &EventKind::Munmap { addr: BASE, len: pages * PAGE });
             }
             Protect { page, pages } => {
                 let prot = Protection { read: true, ..Protection::default() };
@@ -289,6 +298,24 @@ fn an_unmapped_page_stays_unmapped() {
         });
         assert!(count > 500, "{count} schedules");
     }
+}
+
+#[test]
+fn a_table_that_a_neighbour_needs_stays() {
+    let tables = |race: &Race| race.simulation.kernels.os.layers[0].table_frames();
+    // The call waits for no fault in the other mapping, and empties the table that both have.
+    let set = ["kernel.fault_lock=vma"];
+    let before = std::cell::Cell::new(None);
+    let actors = [store(9), UnmapApart { pages: 4 }];
+    let count = explore(&actors, &set, &|race| {
+        assert_eq!(mapped(race), [9]);
+        assert_eq!(*before.get().get_or_insert(tables(race)), tables(race));
+        before.set(Some(tables(race)));
+    });
+    assert!(count > 5, "{count} schedules");
+    let alone = std::cell::Cell::new(0);
+    explore(&[store(9)], &set, &|race| alone.set(tables(race)));
+    assert_eq!(before.get(), Some(alone.get()), "the mapping that has gone was not alone in its table");
 }
 
 #[test]

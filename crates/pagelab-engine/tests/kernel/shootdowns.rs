@@ -152,9 +152,10 @@ fn a_lazy_cpu_is_interrupted_where_page_tables_are_freed() {
     for (pages, expected) in [(1, [1, 0, 1, 2, 0]), (2, [1, 1, 0, 2, 0])] {
         let mut script = ScriptWriter::new();
         let other = script.thread(0);
-        script.mmap(0, BASE, 0x10_000);
+        script.mmap(0, BASE, 2 * 4096);
         (0..2).for_each(|n| script.store(0, page(n)));
-        wait_for_each_other(&mut script);
+        // As in `wait_for_each_other`, but with a leaf table of its own.
+        script.mmap(0, page(1024), 4096);
         script.load(other, page(0));
         script.event(other, EventKind::ThreadExit);
         keep_busy(&mut script, 0, page(0));

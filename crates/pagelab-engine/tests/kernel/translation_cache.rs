@@ -291,19 +291,6 @@ fn page_tables_that_munmap_frees_are_forgotten() {
             script
         });
     }
-    // A mapping without mapped pages keeps its cache, and the tables are freed with those of the adjacent mapping.
-    needs("unmap", "vma", || {
-        let mut script = ScriptWriter::new();
-        script.mmap(0, BASE, MIB);
-        script.event(0, mmap(BASE + MIB, MIB, READ_ONLY));
-        script.store(0, BASE);
-        script.event(0, EventKind::Madvise { addr: BASE, len: MIB, advice: 4 });
-        script.event(0, munmap(BASE + MIB, MIB));
-        script.mmap(0, ELSEWHERE, MIB);
-        script.store(0, ELSEWHERE);
-        script.store(0, BASE);
-        script
-    });
     // One mapping replaces another.
     needs("unmap", "vma", || {
         let mut script = ScriptWriter::new();

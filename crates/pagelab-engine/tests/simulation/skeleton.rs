@@ -226,6 +226,33 @@ fn a_table_that_two_handlers_build_at_once_is_linked_once() {
 }
 
 #[test]
+fn an_unmapped_range_keeps_the_tables_that_its_neighbours_need() {
+    // Two mappings in one leaf table; a third one in another leaf table of the same upper ones.
+    let tables = |neighbour: bool, again: bool| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 0x10_0000);
+        if neighbour {
+            script.mmap(0, BASE + 0x18_0000, 0x1000);
+        }
+        script.mmap(0, BASE + 0x40_0000, 0x1000);
+        script.store(0, BASE + 0x40_0000);
+        script.store(0, BASE);
+        script.event(0, EventKind::Munmap { addr: BASE, len: 0x10_0000 });
+        if again {
+            script.store(0, BASE + 0x18_0000);
+        }
+        let (simulation, stats) = run(&config("radix", &[]), script.finish(), &[0]);
+        let spaces: Vec<_> = simulation.programs.inputs[0].spaces().collect();
+        crate::common::assert_frames_conserved(&simulation, &spaces);
+        (stats.values["layer.native.page_table_frames"], stats.values["layer.native.fault.tables"])
+    };
+    let ((alone, built), (shared, _), (_, built_again)) =
+        (tables(false, false), tables(true, false), tables(true, true));
+    assert_eq!(shared, alone + 1, "the empty table is still the neighbour's");
+    assert_eq!(built_again, built, "the neighbour's first fault finds it");
+}
+
+#[test]
 fn a_vforked_child_shares_its_parents_memory_until_it_execs() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE, 0x10_0000);

@@ -71,10 +71,7 @@ impl Fault {
             let (placement, mut memory) = os.layers[self.request.space.layer].placing(context);
             placement.copied(self.request.space.index, self.request.va, &mut memory);
         }
-        // A change of other mappings may have freed tables meanwhile, since they were empty. (Linux notices this under
-        // their lock, `pte_offset_map_lock`, and repeats the fault.)
-        let (space, page, size) = (self.request.space.index, self.target.page, self.target.size);
-        self.layer(os).build_tables(context, space, page, size)?;
+        // Nobody frees a table that a mapping needs, so the one that the handler has found or built is still there.
         self.layer(os).spaces.table_work.lines.clear();
         let installed = self.install(os, effects)?;
         let lines = std::mem::take(&mut self.layer(os).spaces.table_work.lines);

@@ -436,22 +436,23 @@ impl Layer {
         if abandoned { Ok(()) } else { Err(self.exhausted(Exhausted::Tags)) }
     }
 
-    /// Frees empty tables of a range (Linux `free_pgtables`).
+    /// Frees the empty tables of a range that cover nothing outside its room, which is that of no other mapping (Linux
+    /// `free_pgtables`, `floor` and `ceiling`).
     pub fn prune(
         &mut self,
         context: KernelContext,
         index: SpaceIx,
-        start: VirtAddr,
-        end: VirtAddr,
+        (range, room): (VaRange, VaRange),
         cause: InvalidationCause,
     ) {
         let (cpu, before) = (context.cpu, self.memory.contents.destroyed());
         let table = &mut self.spaces[index].table;
-        table.prune(&mut self.memory.contents, start, end, &mut |pfn| {
+        let (parts, room) = ((range.start, range.end), (room.start, room.end));
+        table.prune(&mut self.memory.contents, parts, room, &mut |pfn| {
             free_table(&mut self.mechanisms.table_blocks, &mut self.memory.frames, pfn, cpu);
         });
         if self.memory.contents.destroyed() > before {
-            self.forget_freed_tables(index, VaRange { start, end }, cause);
+            self.forget_freed_tables(index, range, cause);
         }
     }
 

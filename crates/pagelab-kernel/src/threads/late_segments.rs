@@ -423,8 +423,9 @@ impl LateSegments {
                 self.counts.copied += 1 << page.mapping.size.order();
             }
         }
-        layer.prune(context, self.space, range.start, range.end, InvalidationCause::Unmap);
         let grown = VaRange { start: self.range.start, end: range.end };
+        let room = layer.spaces[self.space].vmas.room_of(grown);
+        layer.prune(context, self.space, (range, room), InvalidationCause::Unmap);
         layer.resume_segment(self.space, DirectSegment { range: grown, first: self.first });
         effects.invalidate(id, range).full = true;
         if range.end == self.range.end {

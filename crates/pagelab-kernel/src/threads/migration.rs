@@ -284,7 +284,8 @@ impl Migration {
             layer.unmap(context, self.space, page);
             self.counts.removed += 1;
         }
-        layer.prune(context, self.space, from, next, InvalidationCause::Unmap);
+        let room = layer.spaces[self.space].vmas.room_of(VaRange { start: segment.range.start, end: next });
+        layer.prune(context, self.space, (VaRange { start: from, end: next }, room), InvalidationCause::Unmap);
         self.state = if next < segment.range.end { MigrationState::Remove(next) } else { MigrationState::Choose };
         Next::Continue
     }

@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(brk(&mut set, 3 * STEP), []);
         let changes = brk(&mut set, STEP);
         let range = VaRange { start: VirtAddr(18 * STEP), end: VirtAddr(20 * STEP) };
-        assert!(matches!(&changes[..], [VmaChange::Unmapped { vma }] if vma.range() == range), "{changes:?}");
+        assert!(matches!(&changes[..], [VmaChange::Unmapped { vma, .. }] if vma.range() == range), "{changes:?}");
         assert_eq!(spans(&set), [heap(18 * STEP)]);
         brk(&mut set, 0);
         assert_eq!(spans(&set), []);

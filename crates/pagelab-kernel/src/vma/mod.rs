@@ -95,6 +95,15 @@ impl VaRange {
         let start = self.start.max(other.start);
         Self { start, end: self.end.min(other.end).max(start) }
     }
+
+    /// The part of a room around `range` that another mapping, which does not overlap the range, leaves.
+    fn room_beside(self, range: Self, other: Self) -> Self {
+        if range.end <= other.start {
+            Self { end: self.end.min(other.start), ..self }
+        } else {
+            Self { start: self.start.max(other.end), ..self }
+        }
+    }
 }
 
 /// Kind of a VMA.
@@ -318,6 +327,9 @@ pub enum VmaChange {
     Unmapped {
         /// The unmapped piece in its old state.
         vma: Vma,
+        /// From the mapping before all that was unmapped with it to the mapping behind that: tables in between are of
+        /// no use.
+        room: VaRange,
     },
     /// Translations stay but get another protection.
     Protected {
@@ -334,6 +346,8 @@ pub enum VmaChange {
         from: VaRange,
         /// New address of the first page.
         to: VirtAddr,
+        /// As in [`VmaChange::Unmapped`], at the old address.
+        room: VaRange,
     },
     /// Still mapped, but translations and private contents are discarded (`MADV_DONTNEED`).
     Discarded {

@@ -208,7 +208,19 @@ impl VmaSet {
 
     /// Unmaps `range`; returns one [`VmaChange::Unmapped`] for each piece, ascending.
     pub fn unmap(&mut self, range: VaRange) -> Vec<VmaChange> {
-        self.take(range).into_iter().map(|vma| VmaChange::Unmapped { vma }).collect()
+        let pieces = self.take(range);
+        let room = self.room_of(range);
+        pieces.into_iter().map(|vma| VmaChange::Unmapped { vma, room }).collect()
+    }
+
+    /// A range together with the gaps around it.
+    pub fn room_of(&self, range: VaRange) -> VaRange {
+        let behind = self.first_ending_after(range.end);
+        let before = self.vmas.partition_point(|vma| vma.start < range.start);
+        VaRange {
+            start: before.checked_sub(1).map_or(VirtAddr(0), |at| self.vmas[at].end.min(range.start)),
+            end: self.vmas.get(behind).map_or(VaRange::ALL.end, |vma| vma.start.max(range.end)),
+        }
     }
 
     /// Unmaps everything, as exec and exit do.
@@ -217,7 +229,7 @@ impl VmaSet {
         self.mapped_pages = 0;
         self.heap = self.heap.cleared();
         self.engine.off = self.engine.off_at_start;
-        self.vmas.drain(..).map(|vma| VmaChange::Unmapped { vma }).collect()
+        self.vmas.drain(..).map(|vma| VmaChange::Unmapped { vma, room: VaRange::ALL }).collect()
     }
 
     /// Sets the protection of the mapped parts of `range` to `prot`; returns one [`VmaChange::Protected`] for each
@@ -281,9 +293,12 @@ impl VmaSet {
         changes.append(&mut self.unmap(VaRange { start: kept, end: old.end }));
         let moved_end = new.start + (kept.0 - old.start.0);
         if !in_place && !old.is_empty() {
-            let pieces = self.take(VaRange { start: old.start, end: kept });
+            let moved = VaRange { start: old.start, end: kept };
+            let pieces = self.take(moved);
+            // The new mapping exists before the old one goes, and may need the same tables.
+            let room = self.room_of(moved).room_beside(moved, new);
             let target = |addr: VirtAddr| new.start + (addr.0 - old.start.0);
-            changes.extend(pieces.iter().map(|p| VmaChange::Moved { from: p.range(), to: target(p.start) }));
+            changes.extend(pieces.iter().map(|p| VmaChange::Moved { from: p.range(), to: target(p.start), room }));
             self.rebuild(VaRange { start: new.start, end: moved_end }, |_| {
                 pieces
                     .into_iter()

@@ -218,9 +218,9 @@ fn flatten(set: &VmaSet) -> BTreeMap<u64, Page> {
 fn follow(tokens: &mut BTreeMap<u64, u64>, changes: &[VmaChange]) {
     for change in changes {
         match change {
-            VmaChange::Unmapped { vma } => tokens.retain(|at, _| !vma.contains(VirtAddr(*at))),
+            VmaChange::Unmapped { vma, .. } => tokens.retain(|at, _| !vma.contains(VirtAddr(*at))),
             VmaChange::Discarded { range } => tokens.retain(|at, _| !range.contains(VirtAddr(*at))),
-            VmaChange::Moved { from, to } => {
+            VmaChange::Moved { from, to, .. } => {
                 for at in pages_of(from.start.0, from.len_bytes()) {
                     if let Some(token) = tokens.remove(&at) {
                         let old = tokens.insert(to.0 + (at - from.start.0), token);
@@ -455,7 +455,7 @@ fn the_heap_follows_brk() {
     assert_eq!(spans(&set), [(BASE, BASE + 3 * PAGE)]);
     let changes = brk(&mut set, BASE, BASE + PAGE);
     assert!(
-        matches!(&changes[..], [VmaChange::Unmapped { vma }] if vma.range() == range(BASE + PAGE, BASE + 3 * PAGE))
+        matches!(&changes[..], [VmaChange::Unmapped { vma, .. }] if vma.range() == range(BASE + PAGE, BASE + 3 * PAGE))
     );
 
     // The recording started in mid-run: the heap exists before its first brk.
@@ -477,6 +477,28 @@ fn the_heap_follows_brk() {
 }
 
 #[test]
+fn what_is_unmapped_has_room_up_to_its_neighbours() {
+    let mut set = VmaSet::default();
+    for (first, pages) in [(0, 2), (4, 4), (12, 2), (20, 4)] {
+        set.apply(&mmap(BASE + first * PAGE, pages * PAGE, ANON)).unwrap();
+    }
+    let mut rooms = |from: u64, to: u64| {
+        let changes = set.unmap(range(BASE + from * PAGE, BASE + to * PAGE)).into_iter();
+        let room = |change| match change {
+            VmaChange::Unmapped { room, .. } => (room.start.0.saturating_sub(BASE) / PAGE, (room.end.0 - BASE) / PAGE),
+            other => panic!("{other:?}"),
+        };
+        changes.map(room).collect::<Vec<_>>()
+    };
+    assert_eq!(rooms(5, 6), [(5, 6)], "both neighbours are parts of the same mapping");
+    assert_eq!(rooms(5, 14), [(5, 20); 2], "one for all that a call unmaps");
+    assert_eq!(rooms(0, 1), [(0, 1)]);
+    let whole = set.unmap(range(BASE, BASE + 8 * PAGE));
+    let room = VaRange { start: VirtAddr(0), end: VirtAddr(BASE + 20 * PAGE) };
+    assert!(whole.iter().all(|change| matches!(change, VmaChange::Unmapped { room: found, .. } if *found == room)));
+}
+
+#[test]
 fn remap_reports_what_page_tables_must_do() {
     let mut set = VmaSet::default();
     set.apply(&file_mmap(BASE, 4 * PAGE, "a", 16 * PAGE)).unwrap();
@@ -484,12 +506,19 @@ fn remap_reports_what_page_tables_must_do() {
     let to = BASE + 31 * PAGE;
     let event = EventKind::Mremap { old_addr: BASE + PAGE, old_len: 3 * PAGE, new_addr: to, new_len: 5 * PAGE };
     let changes = set.apply(&event).unwrap();
-    assert!(matches!(&changes[0], VmaChange::Unmapped { vma } if vma.start.0 == BASE + 32 * PAGE));
-    assert_eq!(changes[1], VmaChange::Moved { from: range(BASE + PAGE, BASE + 4 * PAGE), to: VirtAddr(to) });
+    assert!(matches!(&changes[0], VmaChange::Unmapped { vma, .. } if vma.start.0 == BASE + 32 * PAGE));
+    let room = range(BASE + PAGE, to);
+    assert_eq!(changes[1], VmaChange::Moved { from: range(BASE + PAGE, BASE + 4 * PAGE), to: VirtAddr(to), room });
     assert_eq!(changes[2], VmaChange::Mapped { range: range(to + 3 * PAGE, to + 5 * PAGE), populate: false });
     assert_eq!(changes.len(), 3);
     assert_eq!(spans(&set), [(BASE, BASE + PAGE), (to, to + 5 * PAGE)]);
     assert_eq!(set.find(VirtAddr(to)).unwrap().file_offset, 17 * PAGE);
+
+    // Back, to below the old address and with fewer pages than there are.
+    let event = EventKind::Mremap { old_addr: to, old_len: 5 * PAGE, new_addr: BASE + 8 * PAGE, new_len: PAGE };
+    let room = VaRange { start: VirtAddr(BASE + 9 * PAGE), end: VaRange::ALL.end };
+    let moved = VmaChange::Moved { from: range(to, to + PAGE), to: VirtAddr(BASE + 8 * PAGE), room };
+    assert_eq!(set.apply(&event).unwrap()[1], moved);
 
     // An old length of 0 creates a second mapping of shared memory.
     set.apply(&mmap(BASE + 64 * PAGE, 2 * PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS)).unwrap();
@@ -509,7 +538,9 @@ fn mappings_of_recorded_kernels_replace_others_and_are_of_files() {
         unreachable!("it maps")
     };
     let changes = set.apply(&EventKind::Mmap { addr, len, prot, flags, file, file_offset }).unwrap();
-    let [VmaChange::Unmapped { vma }, VmaChange::Recorded { range: new }] = &changes[..] else { panic!("{changes:?}") };
+    let [VmaChange::Unmapped { vma, .. }, VmaChange::Recorded { range: new }] = &changes[..] else {
+        panic!("{changes:?}")
+    };
     assert_eq!((vma.range(), *new), (range(BASE + PAGE, BASE + 2 * PAGE), range(BASE + PAGE, BASE + 2 * PAGE)));
     assert_eq!(set.find(new.start).unwrap().flags, MapFlags(MapFlags::SHARED), "a child's mapping is an ordinary one");
     let of_no_file = set.apply(&mmap(BASE, PAGE, MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::RECORDED));

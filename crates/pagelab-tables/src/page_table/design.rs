@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Ways, Word};
+use super::{AddrRange, Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Ways, Word};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -280,8 +280,9 @@ pub trait Design: Sized {
         unreachable!("a design without marks is to set one at {va:?}")
     }
 
-    /// Frees the empty tables that translate a part of `start..end`; passes the first frame of each to `release`.
-    fn prune(&mut self, _: &mut PhysMem, _start: VirtAddr, _end: VirtAddr, _release: &mut dyn FnMut(Pfn)) {}
+    /// Frees the empty tables that translate a part of the first range and nothing outside the second one; passes the
+    /// first frame of each to `release`.
+    fn prune(&mut self, _: &mut PhysMem, _range: AddrRange, _room: AddrRange, _release: &mut dyn FnMut(Pfn)) {}
 
     /// Unlinks the empty level-1 table that translates `va`, if there is one; the tables above stay. Called only for
     /// designs with large pages; `None` without tables of their own.

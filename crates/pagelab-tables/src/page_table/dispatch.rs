@@ -3,9 +3,9 @@
 use arrayvec::ArrayVec;
 
 use super::{
-    Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig, PinnedTable,
-    PteFlags, Removed, ScanStep, SegmentChange, SetAside, Shared, TableBlock, TableFrames, TableScan, TableWork,
-    UpperEntries, WalkList, Ways, Word,
+    AddrRange, Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig,
+    PinnedTable, PteFlags, Removed, ScanStep, SegmentChange, SetAside, Shared, TableBlock, TableFrames, TableScan,
+    TableWork, UpperEntries, WalkList, Ways, Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -272,8 +272,8 @@ impl PageTable {
     }
 
     /// See [`Design::prune`].
-    pub fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
-        each_table!(self, table => table.prune(mem, start, end, release))
+    pub fn prune(&mut self, mem: &mut PhysMem, range: AddrRange, room: AddrRange, release: &mut dyn FnMut(Pfn)) {
+        each_table!(self, table => table.prune(mem, range, room, release))
     }
 
     /// See [`Design::unlink_leaf_table`].

@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 use super::entry::{PRESENT, decode, encode, leaf_of, target, word_of, write_word};
 use super::radix::{Radix, RadixConfig};
 use super::{
-    Boot, Context, Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, SetAside, Shared, TableBlock,
-    TableFrames, TableWork, UpperEntries, WalkList, WalkRef, Word,
+    AddrRange, Boot, Context, Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, SetAside, Shared,
+    TableBlock, TableFrames, TableWork, UpperEntries, WalkList, WalkRef, Word, is_within,
 };
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -404,15 +404,18 @@ impl Design for DoItYourself {
     }
 
     /// Frees the empty arrays of regions in the range, too.
-    fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
-        for region in self.regions.iter_mut().filter(|region| region.start < end && start < region.end) {
+    fn prune(&mut self, mem: &mut PhysMem, (start, end): AddrRange, room: AddrRange, release: &mut dyn FnMut(Pfn)) {
+        let is_pruned = |region: &Region| {
+            region.start < end && start < region.end && is_within((region.start.0, region.end.0 - region.start.0), room)
+        };
+        for region in self.regions.iter_mut().filter(|region| is_pruned(region)) {
             if let Some(block) = region.block().filter(|block| block.is_zero(mem)) {
                 block.destroy(mem);
                 release(block.first);
                 region.array = None;
             }
         }
-        self.tree.prune(mem, start, end, release);
+        self.tree.prune(mem, (start, end), room, release);
     }
 
     fn report_work(&mut self, all: &mut RegionCounters, _: &mut TableWork) {

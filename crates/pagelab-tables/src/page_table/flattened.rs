@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::{
-    Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames, UpperEntries,
-    WalkList, WalkRef, Word,
+    AddrRange, Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames,
+    UpperEntries, WalkList, WalkRef, Word, is_within,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
@@ -318,9 +318,9 @@ impl Design for Flattened {
         });
     }
 
-    fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
-        if start < end {
-            prune_below(mem, self.root(), 0, (start, end), release);
+    fn prune(&mut self, mem: &mut PhysMem, range: AddrRange, room: AddrRange, release: &mut dyn FnMut(Pfn)) {
+        if range.0 < range.1 {
+            prune_below(mem, self.root(), 0, (range, room), release);
         }
     }
 
@@ -357,15 +357,21 @@ fn visit<F: FnMut(VirtAddr, u64) -> bool>(
     true
 }
 
-fn prune_below(mem: &mut PhysMem, node: Node, base: u64, range: (VirtAddr, VirtAddr), release: &mut dyn FnMut(Pfn)) {
+fn prune_below(
+    mem: &mut PhysMem,
+    node: Node,
+    base: u64,
+    (range, room): (AddrRange, AddrRange),
+    release: &mut dyn FnMut(Pfn),
+) {
     if node.entry_level() == 1 {
         return;
     }
     let used: Vec<(u64, u64)> = node.used(mem, base, range).collect();
     for (index, entry) in used {
-        let below = node.below(entry);
-        prune_below(mem, below, base + (index << node.shift()), range, release);
-        if below.block.is_zero(mem) {
+        let (below, va) = (node.below(entry), base + (index << node.shift()));
+        prune_below(mem, below, va, (range, room), release);
+        if is_within((va, 1 << node.shift()), room) && below.block.is_zero(mem) {
             mem.write(node.entry(index), 0);
             below.block.destroy(mem);
             release(below.block.first);
@@ -384,6 +390,7 @@ mod tests {
 
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
     const ALL: [MergedLevels; 4] = MergedLevels::ALL;
+    const ALL_ADDRESSES: AddrRange = (VirtAddr(0), VirtAddr(1 << VA_BITS));
 
     /// A table and its memory, and whether blocks of 2 MiB are available.
     struct Lab {
@@ -488,11 +495,11 @@ mod tests {
                     assert!(listed.iter().map(|page| (page.va.page_number(), page.mapping)).eq(known), "{operation}");
                     oracle.range(start..end).for_each(|(&vpn, _)| _ = lab.table.unmap(&mut lab.mem, va(vpn)));
                     oracle.retain(|vpn, _| !(start..end).contains(vpn));
-                    lab.table.prune(&mut lab.mem, va(start), va(end), &mut |_| {});
+                    lab.table.prune(&mut lab.mem, (va(start), va(end)), ALL_ADDRESSES, &mut |_| {});
                 }
             }
             oracle.keys().for_each(|&vpn| _ = lab.table.unmap(&mut lab.mem, va(vpn)));
-            lab.table.prune(&mut lab.mem, VirtAddr(0), VirtAddr(1 << VA_BITS), &mut |_| {});
+            lab.table.prune(&mut lab.mem, ALL_ADDRESSES, ALL_ADDRESSES, &mut |_| {});
             assert_eq!(lab.mem.frames_in_use(), 1 << lab.table.root.order, "the root is left");
             lab.table.destroy(&mut (), &mut lab.mem, &mut |first| assert_eq!(first, Pfn(512)));
             assert_eq!(lab.mem.frames_in_use(), 0);

@@ -115,6 +115,14 @@ impl Word {
     }
 }
 
+/// Addresses from the first up to the second.
+pub type AddrRange = (VirtAddr, VirtAddr);
+
+/// Whether this many bytes from an address on lie in a range.
+fn is_within((start, bytes): (u64, u64), room: AddrRange) -> bool {
+    room.0.0 <= start && bytes <= room.1.0.saturating_sub(start)
+}
+
 /// Allocates a block of 2^order frames for a table; `None` if the layer's memory has no such block.
 pub type TableFrames<'a> = &'a mut dyn FnMut(u32) -> Option<Pfn>;
 
@@ -150,5 +158,36 @@ impl TableBlock {
 
     fn frames(self) -> impl Iterator<Item = Pfn> {
         (self.first.0..self.first.0 + (1 << self.order)).map(Pfn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::radix::Radix;
+    use super::{Design, PageSize, Pfn, PhysMem, TableBlock, VirtAddr};
+
+    /// What a table covers must be within the room: its other pages may be those of a neighbour.
+    #[test]
+    fn tables_that_reach_beyond_the_room_stay() {
+        let (mut mem, page) = (PhysMem::default(), VirtAddr(0x40_1000));
+        let mut table = Radix::new(4, &mut mem, &mut |_| Some(Pfn(99))).unwrap();
+        for frame in 100..103 {
+            mem.create(Pfn(frame));
+            table.link_table(&mut mem, page, PageSize::Size4K, TableBlock::frame(Pfn(frame))).expect("it is missing");
+        }
+        let mut prune = |from: u64, to: u64| {
+            let mut released = Vec::new();
+            let range = (page, page + 0x1000);
+            table.prune(&mut mem, range, (VirtAddr(from), VirtAddr(to)), &mut |pfn| released.push(pfn.0));
+            released
+        };
+        // Tables 102, 101 and 100 cover 2 MiB from 4 MiB on, 1 GiB and 512 GiB.
+        for (from, to) in [(page.0, 1 << 48), (0x40_0001, 1 << 48), (0, 0x5f_ffff), (0, page.0 + 0x1000)] {
+            assert_eq!(prune(from, to), [0; 0], "{from:#x} to {to:#x}");
+        }
+        assert_eq!(prune(0x40_0000, 0x60_0000), [102]);
+        assert_eq!(prune(0x1000, 1 << 48), [0; 0]);
+        assert_eq!(prune(0, 1 << 30), [101]);
+        assert_eq!(prune(0, 1 << 39), [100]);
     }
 }

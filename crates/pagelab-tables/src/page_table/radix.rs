@@ -12,8 +12,8 @@ use super::entry::{INDEX_BITS, LARGE, MARK, PRESENT, TABLE, decode, encode, leaf
 use super::paths::Paths;
 use super::way::{WalkPath, Ways, entry_addr};
 use super::{
-    Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock, TableFrames,
-    UpperEntries, WalkList, Word,
+    AddrRange, Context, Design, Mapping, NoRoom, NoTable, PageSizes, PageTable, PteFlags, Removed, TableBlock,
+    TableFrames, UpperEntries, WalkList, Word, is_within,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::error::EngineError;
@@ -163,10 +163,9 @@ impl Radix {
     fn prune_below(
         &mut self,
         mem: &mut PhysMem,
-        table: Pfn,
-        level: u8,
-        base: u64,
-        (start, end): (VirtAddr, VirtAddr),
+        (table, level, base): (Pfn, u8, u64),
+        (start, end): AddrRange,
+        room: AddrRange,
         release: &mut dyn FnMut(Pfn),
     ) {
         let shift = FRAME_SHIFT + INDEX_BITS * u32::from(level - 1);
@@ -180,9 +179,9 @@ impl Radix {
             }
             let (below, va) = (target(entry), base + (index << shift));
             if level > 2 {
-                self.prune_below(mem, below, level - 1, va, (start, end), release);
+                self.prune_below(mem, (below, level - 1, va), (start, end), room, release);
             }
-            if mem.is_zero(below) {
+            if is_within((va, 1 << shift), room) && mem.is_zero(below) {
                 mem.write(addr, 0);
                 match level {
                     2 => self.paths.forget(VirtAddr(va)),
@@ -378,9 +377,9 @@ impl Design for Radix {
         addr
     }
 
-    fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
-        if start < end {
-            self.prune_below(mem, self.root, self.levels, 0, (start, end), release);
+    fn prune(&mut self, mem: &mut PhysMem, range: AddrRange, room: AddrRange, release: &mut dyn FnMut(Pfn)) {
+        if range.0 < range.1 {
+            self.prune_below(mem, (self.root, self.levels, 0), range, room, release);
         }
     }
 
@@ -431,6 +430,7 @@ mod tests {
     use super::*;
 
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
+    const ALL: AddrRange = (VirtAddr(0), VirtAddr(1 << 48));
 
     fn build(table: &mut Radix, mem: &mut PhysMem, next: &mut u64, va: u64, size: PageSize, pfn: u64) {
         while table.missing_tables(mem, VirtAddr(va), size) > 0 {
@@ -488,9 +488,9 @@ mod tests {
         let mut released = Vec::new();
         pages.iter().for_each(|&va| _ = table.unmap(&mut mem, VirtAddr(va)));
         assert_eq!(mem.frames_in_use() as u64, 1 + next - 100, "tables stay until they are asked for");
-        table.prune(&mut mem, VirtAddr(0x1000), VirtAddr(0x3000), &mut |pfn| released.push(pfn.0));
+        table.prune(&mut mem, (VirtAddr(0x1000), VirtAddr(0x3000)), ALL, &mut |pfn| released.push(pfn.0));
         assert_eq!(released, [102, 101], "the leaf table and the one above it, which has no other");
-        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| released.push(pfn.0));
+        table.prune(&mut mem, ALL, ALL, &mut |pfn| released.push(pfn.0));
         released.sort_unstable();
         assert_eq!(released, (100..next).collect::<Vec<_>>());
         table.destroy(&mut (), &mut mem, &mut |pfn| assert_eq!(pfn, Pfn(99)));
@@ -555,14 +555,14 @@ mod tests {
         assert_eq!(listed.0.iter().map(|r| r.va.0).collect::<Vec<_>>(), [0x1000], "a word maps nothing");
         assert_eq!(listed.1, [Word::for_4k(VirtAddr(0x3000), word)]);
         table.unmap(&mut mem, VirtAddr(0x1000));
-        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| panic!("{pfn:?} has a word"));
+        table.prune(&mut mem, ALL, ALL, &mut |pfn| panic!("{pfn:?} has a word"));
         // A new mapping replaces the word.
         table.map(&mut mem, VirtAddr(0x3000), Mapping { pfn: Pfn(7), size: PageSize::Size4K, flags: FLAGS }).unwrap();
         table.unmap(&mut mem, VirtAddr(0x3000));
         assert_eq!(walk(&table, &mem, 0x3000).leaf, Leaf::nothing(1));
         table.set_word(&mut mem, VirtAddr(0x1000), PageSize::Size4K, 1);
         table.set_word(&mut mem, VirtAddr(0x1000), PageSize::Size4K, 0);
-        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |_| {});
+        table.prune(&mut mem, ALL, ALL, &mut |_| {});
         table.destroy(&mut (), &mut mem, &mut |_| {});
         assert_eq!(mem.frames_in_use(), 0);
     }
@@ -587,7 +587,7 @@ mod tests {
         }
         table.unmap(&mut mem, VirtAddr(0x1000));
         let mut released = Vec::new();
-        table.prune(&mut mem, VirtAddr(0), VirtAddr(1 << 48), &mut |pfn| released.push(pfn.0));
+        table.prune(&mut mem, ALL, ALL, &mut |pfn| released.push(pfn.0));
         assert_eq!(released, [102], "the table of the page alone: that of the word stays");
         table.set_word(&mut mem, va, size, 0);
         assert_eq!(walk(&table, &mem, va.0).leaf, Leaf::nothing(2));
@@ -617,7 +617,7 @@ mod tests {
         for page in 0..512 {
             table.unmap(&mut mem, large + page * 4096);
         }
-        table.prune(&mut mem, large, large + (1 << 30), &mut |_| {});
+        table.prune(&mut mem, (large, large + (1 << 30)), ALL, &mut |_| {});
         // The freed tables' memory is reused by others.
         build(&mut table, &mut mem, &mut next, large.0 + (1 << 30), PageSize::Size2M, 1 << 20);
         assert_eq!(refs(&table, &mem, large), None, "its tables have gone");

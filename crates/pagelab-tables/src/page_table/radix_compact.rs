@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Context, Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames,
+    AddrRange, Context, Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames,
     UpperEntries, WalkList, WalkRef,
 };
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
@@ -251,6 +251,7 @@ impl RadixCompact {
         mem: &mut PhysMem,
         (table, level, base): (Pfn, u8, u64),
         range: (u64, u64),
+        room: (u64, u64),
         release: &mut dyn FnMut(Pfn),
     ) {
         for index in self.indices(level, base, range) {
@@ -259,11 +260,12 @@ impl RadixCompact {
             if entry & PRESENT == 0 {
                 continue;
             }
-            let below = target(entry);
+            let (below, first) = (target(entry), base + index * self.pages(level));
             if level > 2 && !mem.is_zero(below) {
-                self.prune_below(mem, (below, level - 1, base + index * self.pages(level)), range, release);
+                self.prune_below(mem, (below, level - 1, first), range, room, release);
             }
-            if mem.is_zero(below) {
+            let inside = room.0 <= first && first + self.pages(level) <= room.1;
+            if inside && mem.is_zero(below) {
                 place.write(mem, 0);
                 mem.destroy(below);
                 release(below);
@@ -382,10 +384,10 @@ impl Design for RadixCompact {
         }
     }
 
-    fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
-        if start < end {
-            let range = (start.page_number(), end.0.div_ceil(FRAME_BYTES));
-            self.prune_below(mem, (self.root, self.levels, 0), range, release);
+    fn prune(&mut self, mem: &mut PhysMem, range: AddrRange, room: AddrRange, release: &mut dyn FnMut(Pfn)) {
+        let pages = |(start, end): AddrRange| (start.page_number(), end.0.div_ceil(FRAME_BYTES));
+        if range.0 < range.1 {
+            self.prune_below(mem, (self.root, self.levels, 0), pages(range), pages(room), release);
         }
     }
 

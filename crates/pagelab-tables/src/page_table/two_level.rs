@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{PRESENT, TABLE, decode, encode, leaf_of, target, word_of, write_word};
 use super::{
-    Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames, UpperEntries,
-    WalkList, WalkRef, Word,
+    AddrRange, Design, Leaf, Mapping, NoRoom, NoTable, PageSizes, PteFlags, Removed, TableBlock, TableFrames,
+    UpperEntries, WalkList, WalkRef, Word, is_within,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
@@ -234,13 +234,13 @@ impl Design for TwoLevel {
         });
     }
 
-    fn prune(&mut self, mem: &mut PhysMem, start: VirtAddr, end: VirtAddr, release: &mut dyn FnMut(Pfn)) {
+    fn prune(&mut self, mem: &mut PhysMem, (start, end): AddrRange, room: AddrRange, release: &mut dyn FnMut(Pfn)) {
         if start >= end {
             return;
         }
         let mut empty = Vec::new();
-        used(mem, self.root, (0, REGION_SHIFT), (start, end), |_, entry, word| {
-            if block(target(word)).is_zero(mem) {
+        used(mem, self.root, (0, REGION_SHIFT), (start, end), |va, entry, word| {
+            if is_within((va, 1 << REGION_SHIFT), room) && block(target(word)).is_zero(mem) {
                 empty.push((entry, target(word)));
             }
             true

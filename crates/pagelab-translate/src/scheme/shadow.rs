@@ -249,7 +249,8 @@ fn drop_pages(context: KernelContext, host: &mut Layer, table: &mut PageTable, r
         table.unmap(&mut host.memory.contents, page.va);
     }
     let cpu = context.cpu;
-    table.prune(&mut host.memory.contents, range.start, range.end, &mut |pfn| host.memory.frames.free(pfn, 0, cpu));
+    let (parts, room) = ((range.start, range.end), (VaRange::ALL.start, VaRange::ALL.end));
+    table.prune(&mut host.memory.contents, parts, room, &mut |pfn| host.memory.frames.free(pfn, 0, cpu));
 }
 
 /// Removes the entries of pages that the guest has changed since.

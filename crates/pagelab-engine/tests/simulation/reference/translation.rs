@@ -129,19 +129,18 @@ impl Machine {
         });
     }
 
+    /// munmap, which frees the tables in whose addresses it leaves no mapping.
     pub fn unmap(&mut self, pages: std::ops::Range<u64>) {
         self.discard(pages.clone());
         let touched = |level| prefix(pages.start, level)..=prefix(pages.end - 1, level);
+        self.allowed.retain(|page, _| !pages.contains(page));
         let before = self.tables.len();
         self.tables.retain(|&(level, number)| {
-            !touched(level).contains(&number) || self.mapped.keys().any(|&page| prefix(page, level) == number)
+            !touched(level).contains(&number) || self.allowed.keys().any(|&page| prefix(page, level) == number)
         });
         if self.tables.len() < before {
             self.paging_structure.iter_mut().for_each(|(_, array)| array.retain(|_| false));
         }
-        pages.for_each(|page| {
-            self.allowed.remove(&page);
-        });
     }
 
     /// MADV_DONTNEED.
