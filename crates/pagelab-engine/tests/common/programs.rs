@@ -332,14 +332,22 @@ fn free_frames(simulation: &Simulation) -> Vec<u64> {
 
 /// Why a program that does not fit is rejected.
 pub const TOO_LARGE: &str = "its cgroup cannot hold the shared memory that it touches, which never leaves, or its \
-                             deliberately small hashed page table has too few slots";
+                             deliberately small hashed page table has too few slots, or its deliberately small \
+                             memory has no frames for a call that cannot wait for reclaim";
 
-/// Whether a program fits into its cgroup's limit, if it has one, and into the slots of its page table.
+/// A memory that a program may not fit into, although there is a swap area: fork and other calls do not reclaim.
+const SMALL_MEMORY: u64 = 4 << 20;
+
+/// Whether a program fits into its cgroup's limit, if it has one, into the slots of its page table, and into a small
+/// memory.
 pub fn fits(program: &Program, config: &Config, cpus: &[usize]) -> bool {
-    config.kernel.cgroup_limit_bytes.is_none() || {
+    let is_small = config.machine.memory_bytes.0 <= SMALL_MEMORY;
+    (config.kernel.cgroup_limit_bytes.is_none() && !is_small) || {
         let placed = PlacedSource { source: program.source(Cuts::AsWritten), cpus: cpus.to_vec(), memory_limit: None };
         let mut simulation = Simulation::new(config, vec![placed], None).unwrap_or_else(|e| panic!("{e}"));
-        let too_large = |what: &str| what.contains("cgroup") || what.contains("has no slot for");
+        let too_large = |what: &str| {
+            what.contains("cgroup") || what.contains("has no slot for") || is_small && what.contains("no frame left")
+        };
         !matches!(simulation.run(&mut |_| true), Err(EngineError::OutOfMemory { what }) if too_large(&what))
     }
 }
