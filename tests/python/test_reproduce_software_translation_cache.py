@@ -7,6 +7,8 @@ import pytest
 import pagelab
 from pagelab_studies import published_rule, study, walk_costs
 from pagelab_studies import software_translation_cache as stc
+from pagelab_studies import software_translation_cache_changes as changes
+from pagelab_studies import software_translation_cache_variants as variants
 from pagelab_studies.interval import Interval
 from pagelab_studies.walk_costs import Saving, Walks
 
@@ -155,6 +157,51 @@ def test_only_the_guest_has_the_cache_and_the_product_has_faults_of_its_own() ->
     assert stc._product(measured, "no cache", "100").count == 20
     assert measured["matmul", "no cache", "100"].run.spec == MATMUL_100
     assert without["accesses"] == 2 * 100**3 + 3 * 100**2
+
+
+def _changed(run: study.Run, alone: int, quicker: bool) -> study.Measurement:
+    """A fault of several pages takes 500 cycles more per page; `quicker` says whether the program gains from it."""
+    pages = int(run.label.split()[0]) if run.label.endswith("per fault") else 1
+    faults = run.accesses // pages if run.workload == "sequential" and quicker else run.accesses
+    cached = run.system != "no cache"
+    lookups = faults * cached
+    stats = {
+        "fault.walk.count": faults,
+        "fault.before_pte.cycles": faults * (12 if cached else 20),
+        "fault.handling.cycles": faults * (20 + 500 * pages),
+        "cycles.base": run.accesses * 100,
+        "cycles.fault": faults * (1020 + 500 * pages),
+        "stc.lookups": lookups,
+        "stc.refs.spared": 3 * lookups,
+        "stc.fills": 0,
+        "stc.hits.pmd": lookups - alone * cached,
+        "stc.hits.pgd": alone if run.system == variants.BY_PUD else 0,
+    }
+    return study.Measurement(run, run.accesses, stats)
+
+
+@pytest.mark.parametrize(("alone", "quicker", "verdicts"), [(0, True, [True, True]), (7, False, [False, False])])
+def test_changes_are_told_by_their_own_runs(alone: int, quicker: bool, verdicts: list[bool]) -> None:
+    findings = changes.evaluate(study.Measurements(_changed(run, alone, quicker) for run in changes.runs()))
+    assert not findings.incomplete
+    claims = {claim.text: claim.holds for claim in findings.claims}
+    # With as many walks as pages, their share rises if faults of several pages save time, and falls if they do not.
+    in_sequence = next(holds for text, holds in claims.items() if "rises in sequence" in text)
+    useless = next(holds for text, holds in claims.items() if "useless" in text)
+    assert [in_sequence, useless] == verdicts
+    assert next(holds for text, holds in claims.items() if "falls at random" in text) is True
+    by_core, *_ = (series for series in findings.series if "where threads run" in series.title)
+    assert list(by_core.values.values()) == pytest.approx([40] * len(by_core.values))
+    assert len(by_core.values) == len(changes.CPUS) * len(stc.PATTERNS)
+
+
+def test_locks_differ_in_one_thing_per_pair() -> None:
+    runs = {run.label: run for run in changes.runs() if run.label in changes.LOCKS and run.system == "no cache"}
+    of_mm, of_vma = runs["mm's lock, one mapping"], runs["lock of the mapping, one mapping"]
+    assert of_mm.spec == of_vma.spec
+    assert set(of_vma.settings) - set(of_mm.settings) == {"kernel.fault_lock=vma"}
+    assert "regions=own" in of_mm.spec
+    assert "@0-7" in of_mm.spec
 
 
 def test_a_wrong_entry_makes_an_instruction_fault_for_ever() -> None:

@@ -23,6 +23,7 @@ from pagelab_studies import (
     ptemagnet_variants,
     ptemagnet_window,
     software_translation_cache,
+    software_translation_cache_changes,
     software_translation_cache_variants,
 )
 from pagelab_studies.study import Reproduction
@@ -45,6 +46,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         ptemagnet_variants,
         ptemagnet_window,
         software_translation_cache,
+        software_translation_cache_changes,
         software_translation_cache_variants,
         hardware_demand_paging,
         hardware_demand_paging_changes,

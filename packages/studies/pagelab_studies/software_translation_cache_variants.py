@@ -144,6 +144,11 @@ def _hits(measurement: Measurement, level: str) -> int:
     return measurement.stats.get(f"stc.hits.{level}", 0)
 
 
+def hits_alone(measurement: Measurement) -> float:
+    """The part of the look-ups that hit the pgd and nothing below it."""
+    return _hits(measurement, "pgd") / measurement.stats["stc.lookups"]
+
+
 def _index_of_pmds(measured: Measurements, findings: Findings) -> None:
     cells = {
         (f"{name}, {label}", cache): _share(_hits(run, "pmd"), run.stats["stc.lookups"])
