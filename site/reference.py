@@ -52,7 +52,10 @@ def _presets() -> str:
 
 
 def _names(kind: str) -> str:
-    return table(["name", "what it is"], [[code(e["name"]), cell(e["description"])] for e in pagelab.available(kind)])
+    entries = pagelab.available(kind)
+    made = [key for key in ("year", "class") if any(key in entry for entry in entries)]
+    rows = [[code(e["name"]), *(str(e.get(key, "")) for key in made), cell(e["description"])] for e in entries]
+    return table(["name", *made, "what it is"], rows)
 
 
 def _numbers(path: Path) -> str:

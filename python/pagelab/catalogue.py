@@ -12,7 +12,8 @@ _WITH_PRESETS = ("machines", "systems", "kernels", "drives", "windows")
 def available(kind: str) -> list[dict[str, Any]]:
     """Everything of a kind (`systems`, `machines`, `workloads`, `page-tables`, …; `kinds`) with its documentation.
 
-    Each entry has at least `name` and `description`.
+    Each entry has at least `name` and `description`. A machine has a `class` (`server`, `desktop`, `mobile` or
+    `simulated`) and, unless it is simulated, the `year` in which its processor was launched.
 
     Raises:
         UsageError: there is no such kind; the message names the kinds.

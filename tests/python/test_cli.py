@@ -433,6 +433,9 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         process = pagelab("list", kind)
         assert process.returncode == 0, process.stderr
         assert expected in process.stdout
+    text = " ".join(pagelab("list", "machines").stdout.split())
+    assert "kabylake-7700hq 2017, mobile: Intel Core i7-7700HQ" in text
+    assert "gem5-timing simulated: " in text
     schema = json.loads(pagelab("schema").stdout)
     assert {"machine", "system", "kernel", "engine"} <= schema["properties"].keys()
 

@@ -68,3 +68,19 @@ def test_a_4k_fault_costs_about_a_microsecond() -> None:
     cycles = sum(stage["cycles"] for stage in kernel["fault"].values())
     assert 1.0 <= cycles / 2.0e3 <= 1.3
     assert cycles / 3.0e3 >= 0.8
+
+
+CLASSES = {"server", "desktop", "mobile", "simulated"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "presets" / "machines").glob("*.toml")), ids=lambda path: path.stem)
+def test_machines_say_their_year_and_class(path: Path) -> None:
+    machine = tomllib.loads(path.read_text())
+    assert machine["class"] in CLASSES
+    # What was never made has no year.
+    assert ("year" in machine) is (machine["class"] != "simulated")
+    if "year" in machine:
+        year = machine["year"]
+        assert 2005 <= year <= 2026
+        assert "launch" in machine["origin"]["year"]
+        assert str(year) in machine["origin"]["year"]

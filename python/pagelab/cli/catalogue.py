@@ -56,7 +56,7 @@ def list_command(
     for entry in entries:
         if "cold_form_of" in entry:
             continue
-        table.add_row(Text(entry["name"], style="bold"), Text(entry.get("description") or entry.get("summary") or ""))
+        table.add_row(Text(entry["name"], style="bold"), Text(_description(entry)))
         for parameter in entry.get("parameters", []):
             table.add_row("", Text(_parameter(parameter), style="dim"))
     if any("cold_form_of" in entry for entry in entries):
@@ -67,6 +67,13 @@ def list_command(
 def schema_command() -> None:
     """Print the JSON schema of the configuration: every key of --set with its meaning."""
     print(json.dumps(pagelab.schema(), indent=1, ensure_ascii=False))
+
+
+def _description(entry: dict[str, Any]) -> str:
+    """What an entry is; of a machine, first its year and what it was made for."""
+    description = str(entry.get("description") or entry.get("summary") or "")
+    made = [str(entry[key]) for key in ("year", "class") if key in entry]
+    return f"{', '.join(made)}: {description}" if made else description
 
 
 def _parameter(parameter: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pagelab.results.results import SourceReport, SystemResult
 _MOST_KEYS = 5
 _NO_RESULT = ("engine.fast_path", "engine.lookahead", "engine.check", "engine.input_window_accesses")
 """Settings that do not change statistics"""
-_NOT_MODELLED = ("description", "origin")
+_NOT_MODELLED = ("description", "class", "year", "origin")
 
 
 @dataclass(frozen=True)

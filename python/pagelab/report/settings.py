@@ -7,7 +7,7 @@ from typing import Any
 
 from pagelab.results.results import Results, SystemResult
 
-_NOT_SETTINGS = ("origin", "origins", "description", "name")
+_NOT_SETTINGS = ("origin", "origins", "description", "class", "year", "name")
 
 
 def differences(results: Sequence[SystemResult]) -> list[tuple[str, list[str]]]:

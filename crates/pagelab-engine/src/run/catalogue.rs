@@ -19,11 +19,17 @@ struct Row {
     /// The other preset, if this is its cold form.
     #[serde(skip_serializing_if = "Option::is_none")]
     cold_form_of: Option<&'static str>,
+    /// Of machines: what the machine was made for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    /// Of machines: the year in which the processor was launched, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    year: Option<i64>,
 }
 
 impl Row {
     fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
-        Self { name: name.into(), description: description.into(), cold_form_of: None }
+        Self { name: name.into(), description: description.into(), cold_form_of: None, class: None, year: None }
     }
 }
 
@@ -54,7 +60,13 @@ pub fn list_json(kind: &str, others: &[(&str, &str)]) -> Result<String, EngineEr
             .map(|preset| {
                 let table = preset.table();
                 let description = table["description"].as_str().expect("presets are described").to_owned();
-                Row { name: preset.name.to_owned(), description, cold_form_of: preset.warm }
+                Row {
+                    name: preset.name.to_owned(),
+                    description,
+                    cold_form_of: preset.warm,
+                    class: table.get("class").and_then(|class| Some(class.as_str()?.to_owned())),
+                    year: table.get("year").and_then(toml::Value::as_integer),
+                }
             })
             .collect::<Vec<_>>()
     };

@@ -23,6 +23,12 @@ pub struct MachineConfig {
     pub name: String,
     /// One sentence for lists: which machine the preset describes.
     pub description: String,
+    /// What the machine was made for; used only in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<MachineClass>,
+    /// The year in which the processor was launched; used only in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub year: Option<u16>,
     /// Physical cores.
     pub cores: u32,
     /// Hardware threads per core; they share the core's TLBs, MMU caches and private data caches.
@@ -52,6 +58,20 @@ pub struct MachineConfig {
     /// Origin of each number: dotted key (or a prefix of keys) → origin.
     #[serde(default)]
     pub origin: BTreeMap<String, String>,
+}
+
+/// What a machine was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MachineClass {
+    /// Servers and workstations.
+    Server,
+    /// Desktop computers.
+    Desktop,
+    /// Notebooks.
+    Mobile,
+    /// A machine that exists only as a simulator's configuration.
+    Simulated,
 }
 
 impl MachineConfig {

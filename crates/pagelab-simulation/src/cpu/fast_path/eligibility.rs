@@ -29,6 +29,8 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
     let MachineConfig {
         name: _,
         description: _,
+        class: _,
+        year: _,
         cores: _,
         threads_per_core: _,
         frequency_mhz: _,
