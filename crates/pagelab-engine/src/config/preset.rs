@@ -99,7 +99,8 @@ macro_rules! presets {
 // Systems with guests are listed separately: each defines two presets, NAME and NAME-cold.
 presets! {
     Machine "machines": "kabylake-7700hq", "sandybridge-e5-2420", "xeon-e-2136", "broadwell-e5-2640v3",
-        "xeon-silver-4114", "gem5-timing";
+        "xeon-silver-4114", "gem5-timing", "epyc-7763", "epyc-9654", "ryzen-9950x", "xeon-platinum-8480",
+        "core-ultra-258v";
     System "systems": "radix", "radix-no-mmu-cache", "radix-perfect-mmu-cache", "radix-page-walk-cache", "radix-2m",
         "radix-thp", "radix-thp-madvise", "radix-1g", "radix-5level", "radix-unified-translation-cache",
         "radix-split-page-table-cache", "radix-translation-path-cache", "radix-coalesced-mmu-cache", "hashed-chained", "hashed-open", "hashed-clustered", "hashed-compact",
@@ -109,7 +110,7 @@ presets! {
     Kernel "kernels": "linux-6.12", "linux-4.19", "linux-4.9", "linux-4.19-stc", "linux-4.19-stc-as-published",
         "linux-6.12-traced";
     Drive "drives": "z-ssd-sz985", "cxl-memory", "tlc-flash", "disk";
-    Window "windows": "skylake", "haswell", "sandy-bridge", "zen-4";
+    Window "windows": "skylake", "haswell", "sandy-bridge", "zen-4", "zen-3", "zen-5", "golden-cove", "lion-cove";
     @guests: "nested-radix", "nested-radix-no-mmu-cache", "nested-radix-perfect-mmu-cache", "nested-radix-2m",
         "nested-radix-unified-translation-cache", "nested-radix-split-page-table-cache",
         "nested-radix-translation-path-cache", "nested-radix-shared-page-walk-cache", "nested-radix-linear-host",

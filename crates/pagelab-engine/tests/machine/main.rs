@@ -23,6 +23,7 @@ mod mmu_caches;
 mod nested_walks;
 mod pinned_tables;
 mod prefetch;
+mod preset_tlbs;
 mod shared_segments;
 mod slices;
 mod victim_tlb;

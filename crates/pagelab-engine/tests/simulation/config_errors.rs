@@ -602,7 +602,11 @@ fn every_accepted_configuration_matches_the_schema() {
                 PresetKind::System => assembly.system = name,
                 PresetKind::Kernel => assembly.kernel = name,
             }
-            let Ok(config) = assemble(&assembly) else { continue };
+            let assembled = assemble(&assembly);
+            // Some systems do not fit the default machine.
+            let mut fitting = [PresetKind::Machine, PresetKind::Window].into_iter();
+            assert!(assembled.is_ok() || !fitting.any(|fits| fits == kind), "{}: {:?}", preset.name, assembled.err());
+            let Ok(config) = assembled else { continue };
             let tree = serde_json::to_value(config).unwrap();
             assert!(explain(&schema, &tree).is_none(), "{}: {}", preset.name, explain(&schema, &tree).unwrap());
         }

@@ -15,7 +15,7 @@ const WORKLOADS: &[&str] = &[
     "gups:size=8MiB,updates=8K",
     "seq:size=4MiB,accesses=30K",
     "gups:size=8MiB,updates=8K,threads=2@0-1",
-    "gups:size=8MiB,updates=8K,threads=2@0,4",
+    "gups:size=8MiB,updates=8K,threads=2@0,2",
 ];
 
 type Values = BTreeMap<String, u64>;
@@ -66,12 +66,20 @@ fn every_system_has_the_same_results() {
     }
 }
 
+/// Machines for whose shape the loop is compiled. All others share the code for any machine.
+const SHAPED: &[&str] = &["kabylake-7700hq", "xeon-e-2136", "broadwell-e5-2640v3", "sandybridge-e5-2420"];
+
+/// Machines that share their code run one workload per system each, and all workloads together.
 #[test]
 fn every_machine_has_the_same_results() {
-    for machine in presets(PresetKind::Machine) {
-        let bare = ["radix", "radix-5level", "radix-no-mmu-cache", "radix-thp"];
-        for system in bare.iter().chain(&["nested-radix", "nested-radix-2m", "nested-hashed-compact"]) {
-            for source in &WORKLOADS[1..] {
+    let bare = ["radix", "radix-5level", "radix-no-mmu-cache", "radix-thp"];
+    let systems = bare.iter().chain(&["nested-radix", "nested-radix-2m", "nested-hashed-compact"]);
+    let workloads = &WORKLOADS[1..];
+    for (turn, machine) in presets(PresetKind::Machine).enumerate() {
+        for (offset, system) in systems.clone().enumerate() {
+            let one = (turn + offset) % workloads.len();
+            let own = if SHAPED.contains(&machine.name) { workloads } else { &workloads[one..=one] };
+            for source in own {
                 assert!(assert_same(source, system, machine.name, &[]), "{system} {}", machine.name);
             }
         }
