@@ -111,7 +111,8 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
     assert made.preset["frequency_mhz"] == 4000
     assert (made.preset["cores"], made.preset["threads_per_core"]) == (4, 2)
     assert made.preset["mmu_cache"]["page_walk_cache"]["entries"] == 24
-    assert made.preset["origin"]["mmu_cache"].startswith("estimated: as in kabylake-7700hq")
+    # Its core is that of the preset.
+    assert made.preset["origin"]["mmu_cache"].startswith("estimated: as in epyc-9654")
     assert "clock: 4.000 GHz ± 0.5 %" in made.comments[0]
     assert "up to 64 of them hit the L1 TLB" in made.comments[1]
     assert "takes 26 cycles more" in made.comments[3]
@@ -163,7 +164,9 @@ def test_a_zeroed_page_costs_what_was_measured(tmp_path: Path) -> None:
 
 def test_a_rate_that_cannot_be_is_left_to_the_other_preset() -> None:
     # Copies that take less time than zeroing alone.
-    made = preset.make(facts(virtualised=False), measured.parse(benchmarks() + zeroing_and_copying(copied=0.5)))
+    made = preset.make(
+        facts(virtualised=False), measured.parse(benchmarks() + zeroing_and_copying(copied=0.5)), base="kabylake-7700hq"
+    )
     assert made.preset["bulk"]["load_bytes_per_cycle"]["l2"] == 16.8
     assert "bulk.load_bytes_per_cycle.l2" not in made.preset["origin"]
     assert [text for text in made.warnings if text.startswith("load_bytes_per_cycle.l2 was not measured well: inf is")]
@@ -171,7 +174,7 @@ def test_a_rate_that_cannot_be_is_left_to_the_other_preset() -> None:
     assert repair.refusal(made.preset) is None
     words = ("zero", "copy", "stream")
     without = "".join(line for line in benchmarks().splitlines(keepends=True) if not line.startswith(words))
-    made = preset.make(facts(), measured.parse(without))
+    made = preset.make(facts(), measured.parse(without), base="kabylake-7700hq")
     assert made.preset["bulk"]["store_bytes_per_cycle"]["memory"] == 4.6
     assert [text for text in made.warnings if text.startswith("zeroing and copying of pages could not be measured")]
 
@@ -316,6 +319,16 @@ def test_amds_leaves_tell_arrays_for_all_pages() -> None:
     ]
 
 
+def test_the_base_is_the_preset_with_the_same_core() -> None:
+    known = [core for core, _ in described._INTEL_MODELS] + [described._ZEN3, described._ZEN4, described._ZEN5]
+    named = {core.name: core.preset for core in known if core.preset}
+    assert len(named) >= 6
+    for name in named.values():
+        preset.ensure_known(str(name))
+    assert preset.make(facts(), measured.parse(benchmarks())).base == named["Zen 4"]
+    assert preset.make(facts(), measured.parse(benchmarks()), base="gem5-timing").base == "gem5-timing"
+
+
 def test_intels_leaves_tell_an_array_each() -> None:
     skylake = {
         (0, 0): GENUINE_INTEL,
@@ -456,7 +469,7 @@ def latencies(l1: float, l2: float, l3: float, memory: float) -> str:
 
 
 def test_a_figure_that_cannot_be_is_left_to_the_other_preset() -> None:
-    made = preset.make(facts(), measured.parse(benchmarks() + latencies(4, 79, 90, 400)))
+    made = preset.make(facts(), measured.parse(benchmarks() + latencies(4, 79, 90, 400)), base="kabylake-7700hq")
     assert made.preset["cache"]["l2"]["latency_cycles"] == 12
     (warning,) = (text for text in made.warnings if "L2 hit" in text)
     assert "79 is outside of 6 to 50" in warning
@@ -484,7 +497,7 @@ def test_geometries_that_cannot_be_are_left_to_the_other_preset() -> None:
         threads_per_core=16,
         caches=(Cache(1, 32 << 10, 8), Cache(2, 1000 << 10, 7), Cache(3, 32 << 20, 16)),
     )
-    made = preset.make(odd, measured.parse(benchmarks()))
+    made = preset.make(odd, measured.parse(benchmarks()), base="kabylake-7700hq")
     assert (made.preset["cores"], made.preset["threads_per_core"]) == (64, 8)
     assert "1000; at most 64 are simulated" in made.preset["origin"]["cores"]
     assert made.preset["cache"]["l2"]["size_bytes"] == "256KiB"

@@ -60,7 +60,7 @@ def command(
         typer.Option(
             "--hardware",
             help="Measure the processor and write a machine preset, this-machine.toml, for `-m`. What cannot be "
-            "measured is taken from --machine.",
+            "measured is taken from --machine, or from the preset with the same core.",
         ),
     ] = False,
     on: Annotated[

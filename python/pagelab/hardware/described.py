@@ -7,7 +7,7 @@ Deviations: a hypervisor may hide or change leaves. Leaf 2: only descriptors of 
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 Leaves = Mapping[tuple[int, int], tuple[int, int, int, int]]
@@ -49,25 +49,30 @@ class Core:
     store_queue: int
     page_walkers: int
     source: str
+    preset: str | None = None
+    """The machine preset with this core; none if there is none"""
 
 
 _AMD = "AMD Software Optimization Guide"
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual"
 _ZEN = Core("Zen", 6, 192, 72, 44, 2, f"{_AMD} for family 17h; page walkers: Zen 2's")
 _ZEN2 = Core("Zen 2", 6, 224, 44, 48, 2, f"{_AMD} for family 17h, models 30h and above")
-_ZEN3 = Core("Zen 3", 6, 256, 72, 64, 6, f"{_AMD} for family 19h")
-_ZEN4 = Core("Zen 4", 6, 320, 88, 64, 6, f"{_AMD} for the Zen 4 microarchitecture")
-_SANDY_BRIDGE = Core("Sandy Bridge", 4, 168, 64, 36, 1, _INTEL)
+_ZEN3 = Core("Zen 3", 6, 256, 72, 64, 6, f"{_AMD} for family 19h", "epyc-7763")
+_ZEN4 = Core("Zen 4", 6, 320, 88, 64, 6, f"{_AMD} for the Zen 4 microarchitecture", "epyc-9654")
+_ZEN5 = Core("Zen 5", 8, 448, 202, 104, 6, f"{_AMD} for the Zen 5 microarchitecture", "ryzen-9950x")
+_SANDY_BRIDGE = Core("Sandy Bridge", 4, 168, 64, 36, 1, _INTEL, "sandybridge-e5-2420")
 _HASWELL = Core("Haswell", 4, 192, 72, 42, 1, _INTEL)
-_BROADWELL = Core("Broadwell", 4, 192, 72, 42, 2, _INTEL)
-_SKYLAKE = Core("Skylake", 4, 224, 72, 56, 2, _INTEL)
+_BROADWELL = Core("Broadwell", 4, 192, 72, 42, 2, _INTEL, "broadwell-e5-2640v3")
+_SKYLAKE = Core("Skylake", 4, 224, 72, 56, 2, _INTEL, "xeon-e-2136")
+_SKYLAKE_SERVER = replace(_SKYLAKE, preset="xeon-silver-4114")
 _SUNNY_COVE = Core("Sunny Cove", 5, 352, 128, 72, 2, _INTEL)
-_GOLDEN_COVE = Core("Golden Cove", 6, 512, 192, 114, 4, _INTEL)
+_GOLDEN_COVE = Core("Golden Cove", 6, 512, 192, 114, 4, _INTEL, "xeon-platinum-8480")
 _INTEL_MODELS: Sequence[tuple[Core, frozenset[int]]] = (
     (_SANDY_BRIDGE, frozenset({42, 45, 58, 62})),
     (_HASWELL, frozenset({60, 63, 69, 70})),
     (_BROADWELL, frozenset({61, 71, 79, 86})),
-    (_SKYLAKE, frozenset({78, 94, 85, 142, 158, 165, 166})),
+    (_SKYLAKE, frozenset({78, 94, 142, 158, 165, 166})),
+    (_SKYLAKE_SERVER, frozenset({85})),
     (_SUNNY_COVE, frozenset({106, 108, 125, 126, 140, 141})),
     (_GOLDEN_COVE, frozenset({143, 151, 154, 183, 186, 191, 207})),
 )
@@ -145,6 +150,8 @@ def core(leaves: Leaves) -> Core | None:
             return _ZEN if model < 0x30 else _ZEN2
         case "AuthenticAMD", 25:
             return _ZEN4 if 0x10 <= model < 0x20 or 0x60 <= model < 0x80 or model >= 0xA0 else _ZEN3
+        case "AuthenticAMD", 26:
+            return _ZEN5
         case "GenuineIntel", 6:
             return next((core for core, models in _INTEL_MODELS if model in models), None)
         case _:

@@ -108,11 +108,14 @@ def make(facts: Facts, measured: Processor, base: str | None = None, name: str =
     """The preset of a machine.
 
     Args:
-        base: The machine whose values are used if nothing is known; the default machine if none.
+        base: The machine whose values are used if nothing is known. If none is named, it is the preset with the same
+            core; without one, the default machine.
 
     Raises:
         ConfigError: there is no such machine.
     """
+    core = described.core(measured.leaves)
+    base = base or (core.preset if core else None)
     config = run("seq:size=4KiB,passes=1", machine=base).systems[0].config["machine"]
     draft = _Draft(facts, measured, _without_nulls(config))
     draft.describe(name)
