@@ -110,7 +110,7 @@ def test_latencies_and_parallelism_are_those_of_the_processor() -> None:
     assert cache["bulk_parallelism"] == 20
     assert made.preset["frequency_mhz"] == 4000
     assert (made.preset["cores"], made.preset["threads_per_core"]) == (4, 2)
-    assert made.preset["mmu_cache"]["page_walk_cache"]["entries"] == 24
+    assert made.preset["mmu_cache"]["page_walk_cache"]["entries"] == 64
     # Its core is that of the preset.
     assert made.preset["origin"]["mmu_cache"].startswith("estimated: as in epyc-9654")
     assert "clock: 4.000 GHz ± 0.5 %" in made.comments[0]
@@ -535,7 +535,7 @@ def test_a_model_that_its_features_contradict_is_not_believed() -> None:
     assert doubt is not None
     assert "model 167 of family 6, which has no amx_tile" in doubt
     cascade = {(0, 0): GENUINE_INTEL, (1, 0): (0x50657, 0, 0, 0)}
-    assert described.core(cascade) == described._SKYLAKE
+    assert described.core(cascade) == described._SKYLAKE_SERVER
     assert described.core({**cascade, (7, 0): (0, 1 << 16, 0, 1 << 24)}) is None
     sapphire_rapids = {(0, 0): GENUINE_INTEL, (1, 0): (0xC06F2, 0, 0, 0), (7, 0): (0, 1 << 16, 0, 3 << 23)}
     assert described.core(sapphire_rapids) == described._GOLDEN_COVE

@@ -294,6 +294,10 @@ class _Draft:
         for part in ("store_bytes_per_cycle", "load_bytes_per_cycle"):
             table.setdefault(part, {})
         past_caches = bulk.past_caches(self.measured)
+        if past_caches is None and self.measured.bulk_cycles["zero2M"]:
+            # This machine's operations do not go past the caches, whatever the base's do.
+            table.pop("non_temporal_bytes", None)
+            table["store_bytes_per_cycle"].pop("non_temporal", None)
         accepted = [rate for rate in (*measured, past_caches) if rate and self._put_rate(rate)]
         if past_caches in accepted:
             table["non_temporal_bytes"] = "2MiB"
