@@ -92,7 +92,7 @@ impl TlbPrefetcher for Distances {
     }
 
     fn samples() -> Vec<DistanceConfig> {
-        [DistanceConfig { entries: 1, rows: 1 }, DistanceConfig { entries: 16, rows: 4 }].into()
+        vec![DistanceConfig { entries: 4, rows: 4 }]
     }
 
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals) {

@@ -53,7 +53,7 @@ impl TlbPrefetcher for LastDistances {
     }
 
     fn samples() -> Vec<H2pConfig> {
-        [1, 16].map(|entries| H2pConfig { entries }).into()
+        vec![H2pConfig { entries: 1 }]
     }
 
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals) {

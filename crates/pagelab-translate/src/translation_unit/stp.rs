@@ -45,7 +45,7 @@ impl TlbPrefetcher for Strides {
     }
 
     fn samples() -> Vec<StpConfig> {
-        [1, 16].map(|entries| StpConfig { entries }).into()
+        vec![StpConfig { entries: 16 }]
     }
 
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals) {
