@@ -1,20 +1,34 @@
 """Studies that change one thing, by made-up figures."""
 
+from dataclasses import replace
+
 import pytest
 
 import pagelab as package
 from pagelab_studies import hardware_demand_paging_changes, ptemagnet_changes, ptemagnet_runs, study
 from pagelab_studies import hardware_demand_paging_indirect as indirect
-from pagelab_studies.ptemagnet_changes import AGED_WHOLE, AS_NEEDED, BEFORE, OWN, SHARED, WITHOUT
+from pagelab_studies.ptemagnet_changes import (
+    AGED_WHOLE,
+    AS_NEEDED,
+    BEFORE,
+    BESIDE,
+    EVEN,
+    OWN,
+    PERFECT,
+    SHARED,
+    WITHOUT,
+    ZIPF,
+)
+from pagelab_studies.ptemagnet_runs import AGED, EQUAL_COST, ORDER_0
 
 
 def _lines(by_place: dict[str, float], seeds: int = 5) -> dict[str, bool | None]:
     """Verdicts if a group of the guest's PTEs has so many lines of the host's, by where co-runners run."""
     made = []
     for run in ptemagnet_changes.changed_runs():
-        if run.label == AGED_WHOLE:
-            continue
         place = run.label.split(", ")[0]
+        if run.workload != "pagerank" or place not in by_place:
+            continue
         lines = round(100 * by_place[place]) + run.seed
         stats = {"layer.guest.contiguity.groups": 100, "layer.guest.contiguity.pte_lines": lines}
         if run.seed <= seeds:
@@ -35,19 +49,105 @@ def test_co_runners_are_judged_by_where_they_run() -> None:
 
 def test_first_touches_in_aged_memory_are_those_of_the_main_study_with_aged_memory() -> None:
     made = [run for run in ptemagnet_changes.changed_runs() if run.label == AGED_WHOLE]
-    assert len(made) == len(ptemagnet_runs.JUDGED) * 3
-    usual = {run.key[:2]: run for run in ptemagnet_runs.runs() if run.label == ptemagnet_runs.WHOLE and run.seed == 1}
+    assert len(made) == len(ptemagnet_runs.JUDGED) * 3 * len(ptemagnet_runs.SEEDS)
+    whole = [run for run in ptemagnet_runs.runs() if run.label == ptemagnet_runs.WHOLE]
+    usual = {(*run.key[:2], run.seed): run for run in whole}
     for run in made:
-        assert run.settings == (*usual[run.key[:2]].settings, ptemagnet_runs.aged(1))
+        main = usual[(*run.key[:2], run.seed)]
+        assert replace(run, label=main.label, settings=main.settings) == main
+        assert run.settings == (*main.settings, ptemagnet_runs.aged(run.seed))
     cycles = {"order-0": 200, "PTEMagnet": 180, "PTEMagnet at equal cost": 190}
-    stats = {run: {"main.cycles": 1, "main.cycles.base": cycles[run.system] * run.accesses} for run in made}
+    stats = {
+        run: {"main.cycles": 1, "main.cycles.base": (cycles[run.system] - (run.system != "order-0") * 2 * run.seed)}
+        for run in made
+    }
     findings = study.Findings()
-    measured = study.Measurements(study.Measurement(run, run.accesses, stats[run]) for run in made)
+    measured = study.Measurements(study.Measurement(run, 1, stats[run]) for run in made)
     ptemagnet_changes._aged_whole(measured, findings)
     (table,) = findings.series
-    assert table.values["mean", "saved"] == table.values["most", "saved"] == pytest.approx(7.5)
+    # A seed saves a point more than the seed before it.
+    assert table.values["mean", "saved"] == table.values["most", "saved"] == pytest.approx(10.5)
     mean = table.intervals["mean", "saved"]
-    assert [mean.low, mean.high] == pytest.approx([5, 10])
+    assert [mean.low, mean.high] == pytest.approx([6, 15])
+
+
+def _zipf(run: study.Run) -> study.Measurement:
+    """Beside co-runners, memory serves more references with reservations, and the MMU cache does not matter."""
+    more = run.system == EQUAL_COST and run.label != WITHOUT
+    whose = "main." if run.beside else ""
+    own = {
+        "cycles.translation": 100 + 10 * more + run.seed * more,
+        "cycles.data_stall": 98 + 4 * more,
+        "cycles.base": 2,
+        "walk.count": 10,
+        "walk.layer.host.level1.refs.l1": 20,
+        "walk.layer.host.level1.refs.l3": 5 - 2 * more,
+        "walk.layer.host.level1.refs.dram": 3 + 2 * more,
+        "walk.layer.host.level2.refs.l1": 7 * (run.label != PERFECT),
+        "walk.layer.host.level2.refs.l2": 2 * (run.label != PERFECT),
+        "walk.layer.guest.level1.refs.remote": 1,
+    }
+    stats = {f"{whose}{name}": count for name, count in own.items()}
+    if run.beside:
+        stats |= {"main.cycles": 1, "walk.count": 10**6, "co_runner.fault.minor.count": 5 + 2 * more}
+    return study.Measurement(run, 50, stats)
+
+
+def test_what_makes_zipf_slower_is_told_by_parts_of_its_time_and_references() -> None:
+    made = [run for run in ptemagnet_changes.changed_runs() if run.workload == ZIPF.name]
+    findings = ptemagnet_changes.evaluate(study.Measurements(map(_zipf, made)))
+    saved, refs, faults = findings.series
+    for label in (BESIDE, PERFECT):
+        lost = saved.intervals[label, "all"]
+        assert [lost.low, lost.value, lost.high] == pytest.approx([-8.5, -8, -7.5])
+        assert saved.values[label, "of translation"] == pytest.approx(-6)
+        assert saved.values[label, "of data"] == pytest.approx(-2)
+        assert [faults.values[label, system] for system in (ORDER_0, EQUAL_COST)] == pytest.approx([0.1, 0.14])
+        assert refs.values[f"{EQUAL_COST}, {label}", "host, level 1, served by memory"] == pytest.approx(0.5)
+    assert saved.values[WITHOUT, "all"] == 0
+    assert (WITHOUT, ORDER_0) not in faults.values
+    row = f"{ORDER_0}, {BESIDE}"
+    assert refs.values[row, "host, level 1, beyond L2"] == pytest.approx(0.8)
+    assert refs.values[row, "guest, level 1, beyond L2"] == pytest.approx(0.1)
+    assert refs.values[row, "host, level 2"] == pytest.approx(0.9)
+    assert refs.values[f"{ORDER_0}, {PERFECT}", "host, level 2"] == 0
+    assert refs.values[f"{ORDER_0}, {WITHOUT}", "host, level 1, served by memory"] == pytest.approx(0.3)
+
+
+def test_zipf_s_runs_differ_from_the_main_study_s_by_one_change() -> None:
+    usual = {(run.system, run.seed): run for run in ptemagnet_runs.runs() if run.key[::2] == (ZIPF.name, AGED)}
+    made = [run for run in ptemagnet_changes.changed_runs() if run.workload == ZIPF.name]
+    assert len(made) == len(ptemagnet_changes.OF_ZIPF) * 2 * len(ptemagnet_runs.FEW_SEEDS)
+    for run in made:
+        main = replace(usual[run.system, run.seed], label=run.label)
+        perfect = (*main.settings, "system.layers.host.mmu_cache=perfect")
+        changed = {BESIDE: main, PERFECT: replace(main, settings=perfect), WITHOUT: replace(main, beside=())}
+        assert run == changed[run.label]
+
+
+def test_sizes_in_unused_memory_are_those_of_the_main_study_without_its_age() -> None:
+    made = [run for run in ptemagnet_changes.changed_runs() if run.label == EVEN]
+    usual = {(*run.key[::2], run.seed): run for run in ptemagnet_runs.runs() if run.system == ORDER_0}
+    assert len(made) == len(ptemagnet_runs.SWEEP) * len(ptemagnet_runs.FEW_SEEDS)
+    for run in made:
+        main = usual[run.workload, AGED, run.seed]
+        assert main == replace(run, label=AGED, settings=(*run.settings, ptemagnet_runs.aged(run.seed)))
+    stats = {
+        "main.cycles": 1,
+        "main.walk.count": 100,
+        "main.walk.layer.guest.level1.refs.l3": 20,
+        "main.walk.layer.guest.level1.refs.dram": 30,
+        "main.walk.layer.host.level1.refs.dram": 75,
+        "layer.guest.contiguity.groups": 10,
+        "layer.guest.contiguity.pte_lines": 20,
+    }
+    measured = study.Measurements(study.Measurement(run, 100, stats) for run in made)
+    per_walk, ratios, lines = ptemagnet_changes.evaluate(measured).series
+    for workload in ptemagnet_runs.SWEEP.values():
+        assert per_walk.values[workload.name, "host"] == pytest.approx(0.75)
+        assert ratios.values[workload.name, "beyond L2"] == pytest.approx(1.5)
+        assert ratios.values[workload.name, "served by memory"] == pytest.approx(2.5)
+        assert lines.values[workload.name, ORDER_0] == 2
 
 
 def test_co_runners_on_its_cpu_differ_in_that_alone() -> None:

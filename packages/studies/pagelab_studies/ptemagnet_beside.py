@@ -31,26 +31,34 @@ from pagelab_studies.study import Findings, Measurement, Measurements, Series
 _RATIO = 4.4
 
 
-def _sizes(measured: Measurements, findings: Findings) -> None:
-    """How much of the ratio of misses, and of the gain, is a question of size."""
+def by_size(measured: Measurements, label: str, state: str) -> list[Series]:
+    """Misses of both tables, their ratio, and how scattered the host's PTEs are, by the size of a program."""
     kinds = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
     by_kind = {
-        kind: {at: misses(measured, at, places, AGED) for at in SWEEP.values()} for kind, places in kinds.items()
+        kind: {at: misses(measured, at, places, label) for at in SWEEP.values()} for kind, places in kinds.items()
     }
     beyond = by_kind["beyond L2"]
-    cells = {(at.name, layer): one.per_walk(layer) for at, one in beyond.items() for layer in ("guest", "host")}
+    per_walk = {(at.name, layer): one.per_walk(layer) for at, one in beyond.items() for layer in ("guest", "host")}
+    ratios = {(at.name, kind): one.ratio for kind in kinds for at, one in by_kind[kind].items()}
+    scatter = {(at.name, ORDER_0): spread(map(lines, all_seeds(measured, at, ORDER_0, label))) for at in SWEEP.values()}
+    return [
+        Series.within("Size", f"misses per walk by table, {state}", "misses beyond L2", per_walk),
+        Series.within("Size", f"walk references, host's to guest's, {state}", "times", ratios),
+        Series.within("Size", f"host PTE lines for each of the guest's, {state}", "lines", scatter),
+    ]
+
+
+def _sizes(measured: Measurements, findings: Findings) -> None:
+    """How much of the ratio of misses, and of the gain, is a question of size."""
     state = "words at random, guest memory aged"
-    findings.series.append(Series.within("Size", f"misses per walk by table, {state}", "misses beyond L2", cells))
-    cells = {(at.name, kind): one.ratio for kind in kinds for at, one in by_kind[kind].items()}
-    findings.series.append(Series.within("Size", f"walk references, host's to guest's, {state}", "times", cells))
-    cells = {(at.name, ORDER_0): spread(map(lines, all_seeds(measured, at, ORDER_0, AGED))) for at in SWEEP.values()}
-    findings.series.append(Series.within("Size", f"host PTE lines for each of the guest's, {state}", "lines", cells))
+    findings.series.extend(by_size(measured, AGED, state))
     gains = {at: gain(measured, at, EQUAL_COST, AGED) for at in SWEEP.values()}
     cells = {(at.name, EQUAL_COST): one for at, one in gains.items()}
     findings.series.append(Series.within("Size", f"time saved, {state}", "% of order-0", cells))
-    ratios = ", ".join(f"{beyond[at].ratio.value:.3g} at {mib} MiB" for mib, at in SWEEP.items())
+    beyond = {at: misses(measured, at, BEYOND_L2, AGED).ratio for at in SWEEP.values()}
+    ratios = ", ".join(f"{beyond[at].value:.3g} at {mib} MiB" for mib, at in SWEEP.items())
     saved = ", ".join(f"{gains[at].value:.3g} %" for at in SWEEP.values())
-    above = [mib for mib, at in SWEEP.items() if beyond[at].ratio.low > _RATIO]
+    above = [mib for mib, at in SWEEP.items() if beyond[at].low > _RATIO]
     where = f"above the paper's {_RATIO} up to {max(above)} MiB" if above else f"nowhere above the paper's {_RATIO}"
     findings.notes.append(
         f"The ratio of misses depends mostly on size. For one program, random words in aged memory, it is "

@@ -3,30 +3,37 @@
 There each program has a CPU, whose list of free frames is refilled in batches of adjacent ones, and all programs touch
 their pages in order before they begin. Here co-runners share its CPU, and programs touch pages when they need them, in
 unused and aged memory. And windows with first touches included, which are in unused memory there, are in aged memory.
+`zipf`, which becomes slower there in aged memory, runs with a host whose walks skip all upper levels, and alone. Random
+words in arrays of several sizes, which aged memory scatters over more lines the smaller they are, run in unused memory.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from pagelab_studies.interval import Interval
-from pagelab_studies.ptemagnet_measures import band, gain, lines, spread
+from pagelab_studies.ptemagnet_beside import by_size
+from pagelab_studies.ptemagnet_measures import BEYOND_L2, band, gain, lines, spread
+from pagelab_studies.ptemagnet_measures import MEMORY as DRAM
 from pagelab_studies.ptemagnet_runs import (
     AGED,
     AGED_ALONE,
     ALONE,
+    APART,
     AS_SET,
     EQUAL_COST,
+    FEW_SEEDS,
     FRESH,
     JUDGED,
     ORDER_0,
     PAGERANK,
     SEEDS,
+    SWEEP,
     WHOLE,
     aged,
     cost,
     runs,
 )
-from pagelab_studies.study import Claim, Findings, Measurements, Reproduction, Run, Series, by_sections
+from pagelab_studies.study import Claim, Findings, Measurement, Measurements, Reproduction, Run, Series, by_sections
 
 OWN, SHARED = "co-runners on CPUs of their own", "co-runners on its CPU"
 BEFORE, AS_NEEDED = "touched in order before", "touched when first needed"
@@ -37,24 +44,58 @@ ACCESSES = 1 << 18
 """Of a window: frames are counted at its end."""
 _MEMORY = {"unused memory": (FRESH, ALONE), "aged memory": (AGED, AGED_ALONE)}
 """Labels of the main study's runs beside co-runners, and without."""
+ZIPF = next(workload for workload in APART if workload.name == "zipf")
+BESIDE, PERFECT = "beside co-runners", "beside co-runners, perfect MMU cache of the host"
+OF_ZIPF = (BESIDE, PERFECT, WITHOUT)
+"""How `zipf` runs in aged memory; the first is how it does in the main study."""
+PARTS = {"of translation": "cycles.translation", "of data": "cycles.data_stall"}
+"""Where the time of `zipf` goes, but for a constant."""
+READ = {
+    **{f"{table}, level 1, beyond L2": (table, 1, BEYOND_L2) for table in ("guest", "host")},
+    **{f"{table}, level 1, served by memory": (table, 1, DRAM) for table in ("guest", "host")},
+    "host, level 2": ("host", 2, ("l1", "l2", *BEYOND_L2)),
+}
+"""References of its walks: the table, its level, and what served them."""
+EVEN = "unused memory"
+"""It scatters programs of all sizes over about as many lines."""
 AGED_WHOLE = "first touches included, guest memory aged"
-OF_AGED_WHOLE = SEEDS[:1]
-"""Their seeds: one is enough for an experiment, by which no statement is judged."""
 SAVED = f"time saved, {AGED_WHOLE}"
 _RESTS_ON = "five seeds; the model of the page allocator, of ageing and of time slices"
 
 
 def changed_runs() -> list[Run]:
     """The runs."""
-    return list(_runs())
+    return [*_slower(), *_sizes(), *_whole(), *_scattered()]
 
 
-def _runs() -> Iterator[Run]:
+def _slower() -> Iterator[Run]:
+    """`zipf` in aged memory: as in the main study, with a perfect MMU cache of the host, and alone."""
+    for run in runs():
+        if run.workload == ZIPF.name and run.label == AGED and run.system in (ORDER_0, EQUAL_COST):
+            yield replace(run, label=BESIDE)
+            yield replace(run, label=PERFECT, settings=(*run.settings, "system.layers.host.mmu_cache=perfect"))
+            yield replace(run, label=WITHOUT, beside=())
+
+
+def _sizes() -> Iterator[Run]:
+    """The main study's sizes, in memory that scatters all of them alike."""
+    names = [workload.name for workload in SWEEP.values()]
+    for run in runs():
+        if run.workload in names and run.system == ORDER_0 and run.seed in FEW_SEEDS:
+            yield replace(run, label=EVEN, settings=tuple(one for one in run.settings if one != aged(run.seed)))
+
+
+def _whole() -> Iterator[Run]:
+    """The main study's windows with first touches included, in aged memory."""
     names = [workload.name for workload in JUDGED]
     for run in runs():
-        is_whole = run.label == WHOLE and run.system in (ORDER_0, AS_SET, EQUAL_COST)
-        if is_whole and run.workload in names and run.seed in OF_AGED_WHOLE:
+        if run.label == WHOLE and run.system in (ORDER_0, AS_SET, EQUAL_COST) and run.workload in names:
             yield replace(run, settings=(*run.settings, aged(run.seed)), label=AGED_WHOLE)
+
+
+def _scattered() -> Iterator[Run]:
+    """`pagerank` alone, beside co-runners on CPUs of their own, and beside them on its CPU."""
+    for run in runs():
         if run.workload != PAGERANK.name or run.system != ORDER_0:
             continue
         memory = next((name for name, labels in _MEMORY.items() if run.label in labels), None)
@@ -79,7 +120,44 @@ def _runs() -> Iterator[Run]:
 
 def evaluate(measured: Measurements) -> Findings:
     """What the runs say."""
-    return by_sections(measured, (_lines, _aged_whole))
+    return by_sections(measured, (_lines, _aged_whole, _of_zipf, _by_size))
+
+
+def _of_zipf(measured: Measurements, findings: Findings) -> None:
+    """What makes `zipf` slower: in which part of its time, by which references of walks, and beside what."""
+    saved: dict[tuple[str, str], Interval] = {}
+    refs: dict[tuple[str, str], Interval] = {}
+    faults: dict[tuple[str, str], Interval] = {}
+    for label in OF_ZIPF:
+        saved[label, "all"] = gain(measured, ZIPF, EQUAL_COST, label)
+        before, after = (measured.seeds(ZIPF.name, system, label) for system in (ORDER_0, EQUAL_COST))
+        for name, part in PARTS.items():
+            saved[label, name] = spread(_points(before[seed], after[seed], part) for seed in before)
+        for system, by_seed in ((ORDER_0, before), (EQUAL_COST, after)):
+            for name, (table, level, places) in READ.items():
+                counts = [f"walk.layer.{table}.level{level}.refs.{place}" for place in places]
+                each = (sum(map(one.main, counts)) / one.main("walk.count") for one in by_seed.values())
+                refs[f"{system}, {label}", name] = spread(each)
+            if label != WITHOUT:
+                others = (one.stats["co_runner.fault.minor.count"] / one.window for one in by_seed.values())
+                faults[label, system] = spread(others)
+    state = "zipf, guest memory aged"
+    findings.series += [
+        Series.within("§5", f"time that {EQUAL_COST} saves, {state}", "% of order-0", saved),
+        Series.within("§5", f"references per walk, {state}", "references", refs),
+        Series.within("§5", f"page faults of co-runners, {state}", "faults per access of zipf", faults),
+    ]
+
+
+def _points(before: Measurement, after: Measurement, part: str) -> float:
+    """Per cent of all its cycles that a program saves in a part of them."""
+    saved = before.main(part) / before.window - after.main(part) / after.window
+    return 100 * saved / before.cycles_per_access
+
+
+def _by_size(measured: Measurements, findings: Findings) -> None:
+    """Misses by size, where all sizes are about equally scattered."""
+    findings.series.extend(by_size(measured, EVEN, f"words at random, {EVEN}"))
 
 
 def _aged_whole(measured: Measurements, findings: Findings) -> None:
