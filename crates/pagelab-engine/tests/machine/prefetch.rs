@@ -258,6 +258,26 @@ fn prefetchers_make_the_walks_that_their_rules_say() {
     }
 }
 
+/// The fourth page that a miss proposes arrives after four walks, not after one.
+#[test]
+fn walks_for_a_miss_are_made_one_after_the_other() {
+    const MANY: u64 = 2000;
+    let set = ["machine.prefetch.tlb.stp=on", "machine.core.cycles_per_instruction=1"];
+    let config = config("nested-radix-no-mmu-cache", &set);
+    let mut script = ScriptWriter::new();
+    script.event(0, mmap(BASE, MANY * 4096, Protection::READ_WRITE));
+    let access = |kind, page: u64| Access { gap: 1, ..Access::new(kind, BASE + page * 4096, 8) };
+    (0..MANY).for_each(|page| script.access_of(0, access(AccessKind::Store, page)));
+    let before = script.clone();
+    [100, 102].map(|page| script.access_of(0, access(AccessKind::Load, page)));
+    let [before, after] = [before, script].map(|script| run(&config, script.finish(), &[0]).1);
+    let stats = after.since(&before);
+    let value = |name: &str| stats.values[&format!("prefetch.tlb.stp.{name}")];
+    // From page 100: 98, 99, 101 and 102; from page 102: 103 and 104.
+    assert_eq!([value("walks"), value("late")], [6, 1]);
+    assert!(value("late_cycles") > value("cycles") / 3, "{} of {}", value("late_cycles"), value("cycles"));
+}
+
 #[test]
 fn results_depend_only_on_the_configuration() {
     let all = r#"{"l1":{"next_line":"on","ip_stride":"on"},"l2":{"stream":"on"},"l3":{"next_line":"on"},"tlb":{"next_page":"on"}}"#;
