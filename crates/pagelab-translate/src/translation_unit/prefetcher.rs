@@ -35,7 +35,8 @@ use pagelab_tables::mmu_cache::Asid;
 
 /// Most pages that a prefetcher proposes after a miss.
 pub const MOST_PROPOSALS: usize = 8;
-/// The highest bit in which addresses of a program differ.
+/// log2 of the bytes of a half of the address space with four levels of tables. With five, programs have several parts
+/// of this size, and no proposal leads from one to another.
 const HALF_SHIFT: u32 = 47;
 
 /// Parameters of a prefetcher that has nothing but its buffer.
@@ -81,11 +82,10 @@ impl Proposals {
     /// Proposes the page this many bytes after the one that missed, or before it. Pages of another half of the address
     /// space, the page itself and repetitions are dropped.
     pub fn propose(&mut self, distance: i64) {
-        let page = self.miss.page.wrapping_add_signed(distance);
-        let is_near = self.miss.page.checked_add_signed(distance).is_some();
-        let is_in_half = page >> HALF_SHIFT == self.miss.page >> HALF_SHIFT;
+        let missed = self.miss.page;
+        let Some(page) = missed.checked_add_signed(distance) else { return };
         let is_new = distance != 0 && !self.pages.contains(&VirtAddr(page));
-        if is_near && is_in_half && is_new {
+        if is_new && page >> HALF_SHIFT == missed >> HALF_SHIFT {
             self.pages.push(VirtAddr(page));
         }
     }
