@@ -269,7 +269,9 @@ fn walks_for_a_miss_are_made_one_after_the_other() {
     let access = |kind, page: u64| Access { gap: 1, ..Access::new(kind, BASE + page * 4096, 8) };
     (0..MANY).for_each(|page| script.access_of(0, access(AccessKind::Store, page)));
     let before = script.clone();
-    [100, 102].map(|page| script.access_of(0, access(AccessKind::Load, page)));
+    for page in [100, 102] {
+        script.access_of(0, access(AccessKind::Load, page));
+    }
     let [before, after] = [before, script].map(|script| run(&config, script.finish(), &[0]).1);
     let stats = after.since(&before);
     let value = |name: &str| stats.values[&format!("prefetch.tlb.stp.{name}")];
