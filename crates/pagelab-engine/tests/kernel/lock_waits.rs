@@ -3,7 +3,7 @@
 use crate::common::{ScriptWriter, assert_conserved, run};
 use pagelab_engine::config::{Assembly, assemble};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind};
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 /// Pages that each thread touches.
@@ -166,4 +166,28 @@ fn faults_that_move_batches_wait_for_shared_locks_as_a_closed_queue() {
             assert!(lock(&stats, &format!("{name}.contended")) > 0, "{name}, {threads} CPUs");
         }
     }
+}
+
+#[test]
+fn a_wait_begins_when_the_core_has_its_data() {
+    // A child's loads are on their way when it truncates a file, of which its parent has a page mapped for a long time.
+    let mut script = ScriptWriter::new();
+    let (own, len) = (BASE + APART, 0x1000);
+    script.mmap(0, own, len);
+    script.store(0, own);
+    let (file, flags) = (Some("data".into()), MapFlags(MapFlags::PRIVATE));
+    let map = EventKind::Mmap { addr: BASE, len, prot: Protection::READ_WRITE, flags, file, file_offset: 0 };
+    script.event(0, map);
+    script.load(0, BASE);
+    script.event(0, EventKind::Fork { child: ProcessIx(1) });
+    let child = script.thread(1);
+    script.store(0, BASE);
+    script.access_of(child, Access { gap: 40_000, ..Access::new(AccessKind::Load, own, 8) });
+    (1..9).for_each(|line| script.load(child, own + line * 64));
+    script.event(child, EventKind::Truncate { file: "data".into(), old_len: len, new_len: 0 });
+    let core = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
+    let stats = on_cores(&["kernel.fault.install.cycles=1000000", "engine.sync_quantum_cycles=0", core], 2, script);
+    let waited = lock(&stats, "mmap_write.wait_cycles");
+    assert!(waited > 900_000, "{waited}");
+    assert_eq!(waited, stats.values["cycles.lock_wait"]);
 }

@@ -309,10 +309,12 @@ impl<C: Timing> CpuClock<C> {
         self.spend(class, cycles);
     }
 
-    /// Waits until `time`, if it is in the future.
-    pub fn wait_until(&mut self, class: Class, time: Cycles) {
+    /// Waits until `time`, if it is then in the future, after all that is outstanding. Returns the cycles waited.
+    pub fn wait_until(&mut self, class: Class, time: Cycles) -> Cycles {
         self.drain();
-        self.add(class, time.saturating_sub(self.now()));
+        let waited = time.saturating_sub(self.now());
+        self.add(class, waited);
+        waited
     }
 
     /// Retired instructions of the program, without those of the kernel.

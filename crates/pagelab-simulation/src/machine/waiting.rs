@@ -25,10 +25,10 @@ fn class_of(key: BlockKey) -> Class {
 /// Lets a CPU that has waited for a key, with nothing else to run, go on at `time`. CPUs of kernel threads alone are
 /// not counted, as in all cycles.
 fn end_wait(cpu: &mut Cpu, waits: &mut WaitsByLock, key: BlockKey, time: Cycles) {
+    let waited = cpu.clock.wait_until(class_of(key), time);
     if let (Some(lock), false) = (key.lock(), cpu.is_kernel_only) {
-        waits.entry(lock).or_default().cycles += time.saturating_sub(cpu.clock.now());
+        waits.entry(lock).or_default().cycles += waited;
     }
-    cpu.clock.wait_until(class_of(key), time);
 }
 
 impl Scheduler {
@@ -89,9 +89,10 @@ impl Scheduler {
         let Self { cpus, lock_waits, .. } = self;
         let cpu = &mut cpus[cpu];
         cpu.state = CpuState::Ready;
-        match waits_for {
-            Some(key) => end_wait(cpu, lock_waits, key, time),
-            None => cpu.clock.wait_until(class, time),
+        if let Some(key) = waits_for {
+            end_wait(cpu, lock_waits, key, time);
+        } else {
+            cpu.clock.wait_until(class, time);
         }
         self.woke = true;
         waits_for.is_none()
