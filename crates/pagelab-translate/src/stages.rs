@@ -78,7 +78,7 @@ impl Hardware {
         UnitLookUp { asid, va, intent, origin, now: self.caches.time() }
     }
 
-    /// Looks up a page that the TLBs do not hold in each stage of the core, in order.
+    /// Looks up a page that the TLBs do not hold in each stage of the core, in order. A hit fills the stages before.
     #[inline(always)]
     pub(super) fn look_up_in_stages(
         &mut self,
@@ -99,7 +99,10 @@ impl Hardware {
             let held = self.units[wanted.core].stages[index].look_up(&look_up, &mut spent);
             *cycles += spent;
             self.caches.pass(spent);
-            if held.is_some() {
+            if let Some(translation) = held {
+                let entry = Entry { asid, va: wanted.va, translation };
+                let (before, _) = self.units[wanted.core].stages.split_at_mut(index);
+                before.iter_mut().for_each(|stage| stage.fill(&entry, FillSource::Walk));
                 return held;
             }
         }

@@ -96,14 +96,20 @@ impl<'s> Search<'s> {
     }
 
     /// Checks a value that may have one of several forms, including null. If it has none, reports the mistakes against
-    /// the most similar form: an object for an object, otherwise names.
+    /// the most similar form: an object for an object, a number for a number if there is such a form, otherwise names.
     fn check_forms(&mut self, forms: &'s [Value], value: &Value, key: &str) {
         if value.is_null() {
             return;
         }
         let may_be_null = forms.iter().any(|form| form["type"] == "null");
+        let is_number = |form: &Value| form["type"] == "integer" || form["type"] == "number";
+        let of_number = value.is_number() && forms.iter().any(|form| is_number(self.resolve(form).1));
         let forms = forms.iter().filter(|form| form["type"] != "null");
-        let like = |form: &Value| if value.is_object() { form["type"] == "object" } else { form["enum"].is_array() };
+        let like = |form: &Value| match value {
+            Value::Object(_) => form["type"] == "object",
+            _ if of_number => is_number(form),
+            _ => form["enum"].is_array() || form["oneOf"].as_array().is_some_and(|variants| tag(variants).is_none()),
+        };
         let tried = forms.map(|form| {
             let mut search = Search { definitions: self.definitions, found: Vec::new() };
             search.check(form, value, key);

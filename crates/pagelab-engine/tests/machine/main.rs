@@ -26,5 +26,6 @@ mod prefetch;
 mod preset_tlbs;
 mod shared_segments;
 mod slices;
+mod tlb_stages;
 mod victim_tlb;
 mod window_core;

@@ -88,27 +88,6 @@ fn unknown_keys_and_values_of_the_wrong_type() {
 }
 
 #[test]
-fn impossible_tlb_stages() {
-    const VICTIM: &str = "machine.tlb.stages.victim";
-    assert_refused(&[
-        ("radix", &["machine.tlb.stages.victims=on"], "machine.tlb.stages.victims", &["did you mean `victim`?"]),
-        ("radix", &["machine.tlb.stages.victim=8"], VICTIM, &["allowed are on, off"]),
-        (
-            "radix",
-            &[&format!("{VICTIM}={{\"entries\":0}}")],
-            "machine.tlb.stages.victim.entries",
-            &["0 is out of range", "1 to 65536"],
-        ),
-        (
-            "radix",
-            &[&format!("{VICTIM}={{\"ways\":4}}")],
-            "machine.tlb.stages.victim.ways",
-            &["entries", "latency_cycles"],
-        ),
-    ]);
-}
-
-#[test]
 fn impossible_prefetchers() {
     const L1: &str = "machine.prefetch.l1";
     const NEXT_PAGE: &str = "machine.prefetch.tlb.next_page";

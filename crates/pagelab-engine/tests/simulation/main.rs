@@ -17,3 +17,4 @@ mod recorded;
 mod reference;
 mod sample;
 mod skeleton;
+mod tlb_stage_errors;

@@ -151,6 +151,8 @@ impl<U: TranslationUnit> Counted<U> {
     pub fn stage_measures(&self) -> Vec<Measure> {
         let mut all =
             if U::PREFETCHES { self.counts.walk_measures() } else { self.counts.look_up_measures(U::PLACE).into() };
+        let text = "Bits of storage of the units of all cores in use; an entry takes 102 (an estimate)";
+        all.push(Measure::state("storage_bits", self.unit.storage_bits(), "bits", text));
         all.extend(self.unit.measures());
         all
     }

@@ -95,6 +95,12 @@ impl TlbPrefetcher for Distances {
         vec![DistanceConfig { entries: 4, rows: 4 }]
     }
 
+    /// A row has its distance and its followers, each in pages with a sign; beside them are the number of the last
+    /// page, the last distance, and the tag of the space.
+    fn storage_bits(&self) -> u64 {
+        self.rows.len() as u64 * (1 + SLOTS as u64) * 46 + 45 + 46 + 12
+    }
+
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals) {
         if self.asid != miss.asid {
             (self.asid, self.last, self.distance) = (miss.asid, None, None);

@@ -7,6 +7,10 @@ use pagelab_tables::mmu_cache::Asid;
 /// The bits of a virtual address that are translated: 57, as in five-level paging.
 pub const VA_MASK: u64 = (1 << 57) - 1;
 
+/// Bits of an entry in hardware, an estimate: 45 of the page's number, 12 of the tag of its space, 40 of the frame, 2
+/// of the size, and one each for valid, writable and dirty.
+pub const ENTRY_BITS: u64 = 45 + 12 + 40 + 2 + 3;
+
 /// The translation of a page of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<A: Target = MachineAddr> {

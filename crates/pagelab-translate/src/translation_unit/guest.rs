@@ -12,7 +12,7 @@
 //! Deviations: a page of 1 GiB takes one entry per 2 MiB. Pages of 4 KiB are looked up too, and always miss.
 
 use super::nested::NestedTlbConfig;
-use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{PageSize, PhysAddr, VirtAddr};
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::cycles::Cycles;
@@ -85,6 +85,10 @@ impl TranslationUnit for GuestTlb {
 
     fn flush(&mut self, asid: Asid) {
         self.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
+    }
+
+    fn storage_bits(&self) -> u64 {
+        u64::from(self.array.sets()) * u64::from(self.array.ways()) * ENTRY_BITS
     }
 }
 

@@ -56,6 +56,11 @@ impl TlbPrefetcher for LastDistances {
         vec![H2pConfig { entries: 1 }]
     }
 
+    /// The number of the last page, the distance in pages with its sign, and the tag of the space.
+    fn storage_bits(&self) -> u64 {
+        45 + 46 + 12
+    }
+
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals) {
         if self.asid != miss.asid {
             *self = Self { asid: miss.asid, last: None, distance: None };

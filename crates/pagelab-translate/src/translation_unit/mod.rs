@@ -1,9 +1,9 @@
 //! Translation units: hardware that remembers translations, besides the TLBs.
 //!
 //! A unit is looked up at a [`LookUpPlace`]: after the last TLB has missed, or within the walk of a guest. It is filled
-//! by walks, by entries that the last TLB evicts, or by prefetch walks that it asks for. Every core has its own units,
-//! which its hardware threads share. The TLBs themselves are not units: an access looks them up first, in code that
-//! knows their shapes.
+//! by walks, by entries that the last TLB evicts, by hits of later stages, or by prefetch walks that it asks for. Every
+//! core has its own units, which its hardware threads share. The TLBs themselves are not units: an access looks them up
+//! first, in code that knows their shapes.
 //!
 //! A design is one file here that implements [`TranslationUnit`], or [`TlbPrefetcher`] for what every prefetcher does
 //! alike, and one line below. From these lines `registry.rs`
@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::counted::{Counted, PrefetchWalk, UnitCounts};
-pub use self::entry::{Entry, VA_MASK};
+pub use self::entry::{ENTRY_BITS, Entry, VA_MASK};
 pub use self::nested::NestedTlbConfig;
 pub use self::prefetcher::{BufferConfig, DataMiss, MOST_PROPOSALS, Prefetching, Proposals, TlbPrefetcher};
 pub use self::stage::StageStatistics;
@@ -46,6 +46,7 @@ translation_units! {
         /// Units between the last TLB and the walk, looked up in this order after a miss of all TLBs. Each is `off`,
         /// its parameters, or `on` if no parameter is required.
         TlbStagesConfig in "machine.tlb.stages" {
+            large::LargeTlb = "a large TLB, also without a limit of entries, at a fixed latency: a yardstick";
             victim::VictimTlb = "entries that the last TLB evicted, in a fully associative array; a hit swaps";
         }
         /// Prefetchers of translations, looked up after the stages. Each is `off`, its parameters, or `on` if no
@@ -115,7 +116,7 @@ impl UnitLookUp {
 /// Where a translation that is offered to a unit comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillSource {
-    /// A walk that an access waited for.
+    /// A walk that an access waited for, or a later stage whose hit spared that walk.
     Walk,
     /// An eviction from the last TLB that can hold the page.
     Eviction,
@@ -138,8 +139,8 @@ pub enum FillSource {
 /// - `look_up` adds the cycles of the look-up to `cycles`, hit or miss, and nothing else.
 /// - [`invalidate`](Self::invalidate) drops every page that overlaps the range; a page is a range of its own size.
 ///   [`flush`](Self::flush) drops all pages of a space. A unit may drop more than that.
-/// - After its construction a unit allocates no memory. Random choices come from the generator that it is given. A
-///   clone is independent of the original.
+/// - After its construction a unit allocates no memory, unless it is of unlimited size. Random choices come from the
+///   generator that it is given. A clone is independent of the original.
 ///
 /// The conformance tests check this for every registered design: against a map, and in random programs under every page
 /// table, in guests and hosts, with the fast path and without.
@@ -184,7 +185,11 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Drops all pages of an address space.
     fn flush(&mut self, asid: Asid);
 
-    /// Further statistics, besides look-ups and prefetch walks; their names follow [`STATISTICS`](Self::STATISTICS).
+    /// Bits of storage that its hardware takes, with [`ENTRY_BITS`] for an entry that may be of any page.
+    fn storage_bits(&self) -> u64;
+
+    /// Further statistics, besides look-ups, storage and prefetch walks; their names follow
+    /// [`STATISTICS`](Self::STATISTICS).
     fn measures(&self) -> Vec<Measure> {
         Vec::new()
     }

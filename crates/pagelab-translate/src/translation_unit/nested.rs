@@ -11,7 +11,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
@@ -115,5 +115,9 @@ impl TranslationUnit for NestedTlb {
 
     fn flush(&mut self, asid: Asid) {
         self.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0));
+    }
+
+    fn storage_bits(&self) -> u64 {
+        u64::from(self.array.sets()) * u64::from(self.array.ways()) * ENTRY_BITS
     }
 }

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
@@ -108,6 +108,11 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
 
     /// Parameters for the tests: small enough that entries are replaced.
     fn samples() -> Vec<Self::Parameters>;
+
+    /// Bits of storage of its own state, without the buffer. Default: it has none.
+    fn storage_bits(&self) -> u64 {
+        0
+    }
 
     /// Proposes pages after a miss, and learns from it.
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals);
@@ -225,6 +230,10 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
 
     fn flush(&mut self, asid: Asid) {
         self.drop(|entry| entry.asid == asid);
+    }
+
+    fn storage_bits(&self) -> u64 {
+        self.size as u64 * ENTRY_BITS + self.prefetcher.storage_bits()
     }
 
     fn measures(&self) -> Vec<Measure> {

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
@@ -103,6 +103,10 @@ impl TranslationUnit for VictimTlb {
 
     fn flush(&mut self, asid: Asid) {
         self.entries.retain(|entry| entry.asid != asid);
+    }
+
+    fn storage_bits(&self) -> u64 {
+        self.size as u64 * ENTRY_BITS
     }
 
     fn measures(&self) -> Vec<Measure> {
