@@ -18,6 +18,7 @@ import pytest
 from conftest import COMMAND, Pagelab, assert_fails
 
 from pagelab import UsageError
+from pagelab.confidence.wilson import share_interval
 from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe import events, processes
 from pagelab.observe.events import EventsRefusedError
@@ -217,8 +218,10 @@ def test_the_time_of_faults_is_measured(observed: Observe) -> None:
     # What the program sees includes the returns from its faults, which samples do not.
     returns = RETURN_SECONDS * faults["count"] / document["cpu_seconds"]
     assert activity["low"] - 0.02 <= truth <= activity["high"]
-    # On a busy machine, sampling may have paused to keep the bound.
-    assert activity["high"] - activity["low"] < returns + 0.06 + 1 - document["time"]["sampled_part"]
+    # On a busy machine, the program has less CPU time, and sampling may have paused to keep the bound.
+    widest = share_interval(document["time"]["samples"] // 2, document["time"]["samples"])
+    paused = 1 - document["time"]["sampled_part"]
+    assert activity["high"] - activity["low"] <= returns + widest[1] - widest[0] + paused + 1e-9
     assert faults["seconds"]["share"] == pytest.approx(activity["share"] * document["cpu_seconds"])
     assert document["verdict"]["kind"] == "worth a recording"
     assert any("--start-at touch_fresh" in line for line in document["verdict"]["commands"])
