@@ -160,6 +160,9 @@ def command(
     keep: Annotated[
         int | None, typer.Option("--keep", metavar="N", min=1, help="Remove all but the last N outputs.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show what is known meanwhile, on the terminal of standard error.")
+    ] = False,
     json: Json = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.html", help=f"Write a page with charts. {MISSING_FOLDERS}")
@@ -181,6 +184,8 @@ def command(
     rotation = Rotation(rotate, keep) if rotate is not None else None
     if rotation:
         rotation.ensure(outputs, try_)
+    if live and rotation:
+        raise _engine.UsageError("--live and --rotate do not go together")
     wanted = try_ or []
     if wanted:
         from pagelab.observe.collapse import ensure_valid
@@ -197,9 +202,9 @@ def command(
 
     if cgroup is not None or all(word.isdecimal() for word in words):
         limit = _SECONDS if seconds is None else seconds
-        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs, wanted, rotation)
-    elif wanted or rotation:
-        option = "--try" if wanted else "--rotate"
+        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs, wanted, rotation, live)
+    elif wanted or rotation or live:
+        option = "--try" if wanted else "--rotate" if rotation else "--live"
         raise _engine.UsageError(f"{option} is for running processes: give PIDs or --cgroup")
     else:
         _observe_program(words, Settings(seconds, interval, share, referenced), outputs)
@@ -223,6 +228,7 @@ def _observe_running(
     outputs: Outputs,
     wanted: Sequence[str],
     rotation: Rotation | None,
+    live: bool,
 ) -> None:
     from pagelab.observe.conclusions import conclude
     from pagelab.observe.groups import group_named
@@ -241,7 +247,17 @@ def _observe_running(
         _observe_in_parts(target, chosen.title, settings, outputs, rotation, program)
         return
     until = f"{chosen.title} for {settings.seconds:g} s; Ctrl-C ends it and prints what is known"
-    observation = observe(chosen, settings, lambda: print(f"observing {until}", file=sys.stderr, flush=True))
+
+    def begins() -> None:
+        print(f"observing {until}", file=sys.stderr, flush=True)
+
+    if live:
+        from pagelab.observe.live import live_view
+
+        with live_view() as shown:
+            observation = observe(chosen, settings, watch=shown.show)
+    else:
+        observation = observe(chosen, settings, begins)
     conclusions = conclude(observation, program)
     if not wanted:
         _write(conclusions, outputs)

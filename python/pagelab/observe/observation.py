@@ -82,13 +82,19 @@ class Observation:
     pids: dict[int, None] = field(default_factory=dict)
 
 
-def observe(target: Target, settings: Settings, begins: Callable[[], object] = lambda: None) -> Observation:
+def observe(
+    target: Target,
+    settings: Settings,
+    begins: Callable[[], object] = lambda: None,
+    watch: Callable[[Observation], object] = lambda _: None,
+) -> Observation:
     """Observes until the time is over, everything has ended, or Ctrl-C.
 
     Args:
         target: What is observed. A program begins to run.
         settings: How.
         begins: Called when everything is attached, before a program runs.
+        watch: Called after samples and looks, with what is known until then. Its cost counts.
 
     Raises:
         ProcessEndedError: everything ended before anything was seen.
@@ -110,7 +116,7 @@ def observe(target: Target, settings: Settings, begins: Callable[[], object] = l
         begins()
         run.begin()
         try:
-            run.loop()
+            run.loop(watch)
         except KeyboardInterrupt:
             observation.interrupted = True
         run.finish()
@@ -154,7 +160,7 @@ class _Run:
             self._look(first=True)
             self._due = min(_SECOND_LOOK, self._settings.interval)
 
-    def loop(self) -> None:
+    def loop(self, watch: Callable[[Observation], object]) -> None:
         while True:
             left = float("inf") if self._settings.seconds is None else self._settings.seconds - self._elapsed
             if left <= 0:
@@ -165,6 +171,7 @@ class _Run:
             self._sample()
             if self._elapsed >= self._due:
                 self._look_if_allowed()
+            watch(self._observation)
 
     def finish(self) -> None:
         """Takes what there is, and a last look if the bound allows it."""

@@ -87,7 +87,7 @@ def _time(conclusions: Conclusions) -> str:
     # Without samples of the kernel, all others would be the program's own.
     if times.missing or not times.activities:
         return ""
-    table = _table("", "of the CPU time", "95 % interval")
+    table = borderless("", "of the CPU time", "95 % interval")
     for name, share in times.activities.items():
         label = "other work of the kernel" if name == OTHER else name
         table.add_row(label, *_shares(share))
@@ -105,7 +105,7 @@ def _memory(conclusions: Conclusions) -> str:
     judged = conclusions.judgements[:_MOST_REGIONS]
     if not judged:
         return ""
-    table = _table("", "at", "size", "resident", "huge", "used", "faults", "verdict", left=(0, 1, 7))
+    table = borderless("", "at", "size", "resident", "huge", "used", "faults", "verdict", left=(0, 1, 7))
     for one in judged:
         table.add_row(*memory_row(one))
     others = len(conclusions.judgements) - len(judged)
@@ -119,7 +119,7 @@ def memory_row(judged: Judgement) -> tuple[str, ...]:
     used = "–" if region.most_used is None else size_text(region.most_used)
     place = f"{region.begin:#x}" if not region.small else f"{region.mappings} mappings"
     return (
-        _shortened(region.label),
+        shortened(region.label),
         place,
         size_text(amounts.size),
         size_text(amounts.resident),
@@ -130,7 +130,8 @@ def memory_row(judged: Judgement) -> tuple[str, ...]:
     )
 
 
-def _shortened(label: str, columns: int = 18) -> str:
+def shortened(label: str, columns: int = 18) -> str:
+    """A label in so many columns: of a path, its last part."""
     label = label.rpartition("/")[2] if label.startswith("/") else label
     return label if len(label) <= columns else f"{label[: columns - 1]}…"
 
@@ -145,7 +146,7 @@ def details(judged: Sequence[Judgement], nodes: Topology) -> Iterator[str]:
         sizes = (changes.page_text(one.region), changes.node_text(one.region, nodes))
         parts = [*_facts(one), *filter(None, sizes)]
         if parts:
-            place = f"{_shortened(one.region.label)} at {one.region.begin:#x}"
+            place = f"{shortened(one.region.label)} at {one.region.begin:#x}"
             yield f"{place}: {'; '.join(parts)}"
 
 
@@ -169,7 +170,7 @@ def _facts(judged: Judgement) -> Iterator[str]:
 
 def _changes(conclusions: Conclusions) -> str:
     rows = changes.shown(conclusions)
-    table = _table(*changes.TITLES, left=(0, 1, 5))
+    table = borderless(*changes.TITLES, left=(0, 1, 5))
     for one in rows[: changes.MOST_ROWS]:
         table.add_row(*changes.row(one))
     others = len(rows) - changes.MOST_ROWS
@@ -184,7 +185,7 @@ def _over_time(conclusions: Conclusions) -> str:
         return ""
     step = -(-len(totals) // _MOST_LOOKS)
     shown = [*totals[:-1:step], totals[-1]]
-    table = _table("second", "resident", "huge", "swapped", "shared", "used", "in the last", left=())
+    table = borderless("second", "resident", "huge", "swapped", "shared", "used", "in the last", left=())
     for look, amounts in shown:
         used = "–" if amounts.used is None else size_text(amounts.used)
         interval = "–" if look.interval_seconds is None else f"{look.interval_seconds:.2f} s"
@@ -199,13 +200,13 @@ def _heat(conclusions: Conclusions) -> str:
     known = [used for used in heat.working_set if used is not None]
     if not known:
         return ""
-    table = _table("at", "resident", "used", left=(0, 2))
+    table = borderless("at", "resident", "used", left=(0, 2))
     most = f"{size_text(min(known))} to {size_text(max(known))}"
     table.add_row("working set", most, curve(merged(heat.working_set, _COLUMNS)))
     hottest = sorted(heat.rows, key=lambda row: -(row.region.most_used or 0))[:_MOST_REGIONS]
     for row in heat.rows:
         if row in hottest:
-            place = f"{row.region.begin:#x}" if not row.region.small else _shortened(row.region.label, 14)
+            place = f"{row.region.begin:#x}" if not row.region.small else shortened(row.region.label, 14)
             table.add_row(place, size_text(row.region.largest.resident), shades(merged(row.parts, _COLUMNS)))
     begin, end = heat.intervals[0].begin, heat.intervals[-1].end
     others = len(heat.rows) - len(hottest)
@@ -221,11 +222,11 @@ def _code(conclusions: Conclusions) -> str:
     if not conclusions.code:
         return ""
     total = max(conclusions.observation.totals.faults, 1)
-    table = _table("function", "called from", "line", "faults", "of all", left=(0, 1, 2))
+    table = borderless("function", "called from", "line", "faults", "of all", left=(0, 1, 2))
     for one in conclusions.code[:_MOST_CODE]:
         caller = one.caller.text if one.caller else ""
         line = one.function.line.rpartition("/")[2]
-        row = (_shortened(one.function.text, 40), _shortened(caller, 24), _shortened(line))
+        row = (shortened(one.function.text, 40), shortened(caller, 24), shortened(line))
         table.add_row(*row, f"{one.faults:,.0f}", f"{one.faults / total:.1%}")
     return _render(table)
 
@@ -246,13 +247,14 @@ def _machine(conclusions: Conclusions) -> str:
 
 def drawn(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is text."""
-    table = _table(*titles)
+    table = borderless(*titles)
     for row in rows:
         table.add_row(*row)
     return _render(table)
 
 
-def _table(*titles: str, left: Sequence[int] = (0,)) -> Table:
+def borderless(*titles: str, left: Sequence[int] = (0,)) -> Table:
+    """A table without lines; the columns named in `left` are aligned to the left."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, title in enumerate(titles):
         table.add_column(title, justify="left" if number in left else "right", no_wrap=True)
