@@ -1,30 +1,35 @@
-"""Hashed tables after exits, without MMU caches, in bytes, and MMU caches that cores share: by made-up figures."""
+"""Hashed tables after exits, without MMU caches, in bytes and whole runs, and shared MMU caches: by made-up figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
+from pagelab_studies import hash_dont_cache_changes as changes
 from pagelab_studies import hash_dont_cache_exits as exits
+from pagelab_studies import hash_dont_cache_guests as guests
 from pagelab_studies import hash_dont_cache_shared as shared
 from pagelab_studies import hash_dont_cache_space as space
+from pagelab_studies import hash_dont_cache_sparse as sparse
 from pagelab_studies import hash_dont_cache_variants as variants
+from pagelab_studies import hash_dont_cache_whole as whole
 from pagelab_studies import study
+from pagelab_studies.hash_dont_cache_runs import CLUSTERS, MCF
 from pagelab_studies.study import Findings, Measurement, Measurements, Run
 
 Section = Callable[[Measurements, Findings], None]
 
 
-def _evaluated(section: Section, stats: Callable[[Run], Mapping[str, int]]) -> Findings:
+def _evaluated(
+    section: Section, stats: Callable[[Run], Mapping[str, int]], of_study: study.Reproduction = variants.REPRODUCTION
+) -> Findings:
     """What a section says if all runs of the study counted this."""
     findings = Findings()
-    made = [Measurement(run, run.accesses, counted, (counted,) * study.PARTS) for run, counted in _counted(stats)]
-    section(Measurements(made), findings)
+    counted = [(run, stats(run)) for run in of_study.runs()]
+    section(
+        Measurements([Measurement(run, run.accesses, each, (each,) * study.PARTS) for run, each in counted]), findings
+    )
     return findings
-
-
-def _counted(stats: Callable[[Run], Mapping[str, int]]) -> list[tuple[Run, Mapping[str, int]]]:
-    return [(run, stats(run)) for run in variants.REPRODUCTION.runs()]
 
 
 @pytest.mark.parametrize(("unmapped", "mapped"), [(True, True), (True, False), (False, True)])
@@ -128,3 +133,77 @@ def test_threads_that_share_a_cache_have_a_core_each() -> None:
         assert run.spec.endswith("@0,2,4,6,8,10")
         entries = [setting for setting in run.settings if "shared_by_cores" in setting]
         assert len(entries) == ("shared" in run.system)
+
+
+@pytest.mark.parametrize(("off", "holds"), [(1.04, True), (1.06, False), (1.0, True)])
+def test_windows_are_judged_by_whole_runs(off: float, holds: bool) -> None:
+    """A walk takes 100 cycles in whole runs; hashed tables save half of the walks' cycles."""
+
+    def stats(run: Run) -> dict[str, int]:
+        cycles = round(100_000 * (off if run.label == whole.WINDOW else 1) / (2 if "hashed" in run.preset else 1))
+        spent = {"cycles.base": 100_000, "cycles.translation": cycles}
+        return {"accesses": 10_000, "walk.count": 1000, "walk.cycles": cycles, **spent}
+
+    findings = _evaluated(whole.windows_and_whole_runs, stats, changes.REPRODUCTION)
+    assert [claim.holds for claim in findings.claims] == [holds] * len(whole.ENDING) * len(whole.SYSTEMS)
+    cycles, gains = findings.series
+    assert cycles.values[f"{MCF.name}, radix", whole.WHOLE] == 100
+    assert gains.values[f"{MCF.name}, virtual", whole.WHOLE] == 25
+    assert gains.values[f"{MCF.name}, virtual", whole.WINDOW] == pytest.approx(100 * off / 2 / (1 + off))
+
+
+def _only(run: Run) -> study.Reproduction:
+    return replace(changes.REPRODUCTION, runs=lambda: [run])
+
+
+def test_a_whole_run_has_the_accesses_that_it_says() -> None:
+    """A small one of each: what is counted begins after the touches and ends with the program."""
+    for name, (workload, spec, accesses) in whole.ENDING.items():
+        if name == whole.GRAPH.name:
+            continue
+        run = next(run for run in whole.runs() if run.workload == name and run.label == whole.WHOLE)
+        small = spec.replace("size=128MiB", "size=1MiB").replace("size=1024MiB", "size=1MiB")
+        share = workload.footprint >> 20
+        small = small.replace(f"updates={accesses // 2}", f"updates={accesses // 2 // share}")
+        short = replace(run, spec=small, warm_up=run.warm_up // share, accesses=accesses // share, settings=())
+        (one,) = study.measure(_only(short), 1, lambda _: True, study.Watch()).all()
+        assert one.stats["accesses"] == accesses // share
+        assert one.stats["fault.minor.count"] == 0
+
+
+@pytest.mark.parametrize("frames", [(8, 9), (9, 8)])
+def test_bytes_of_sparse_memory_are_judged_by_distance(frames: tuple[int, int]) -> None:
+    def stats(run: Run) -> dict[str, int]:
+        apart = run.label == "2 MiB"
+        radix, hashed = frames if apart else (1, 2)
+        return {"layer.native.fault.tables": radix, "layer.native.page_table_frames": hashed}
+
+    findings = _evaluated(sparse.bytes_per_page, stats, changes.REPRODUCTION)
+    verdicts = {claim.text.rsplit("pages ")[1]: claim.holds for claim in findings.claims}
+    assert verdicts == {f"{name} apart": name == "2 MiB" and frames[0] > frames[1] for name in sparse.DISTANCES}
+    assert all(claim.ours for claim in findings.claims)
+    assert findings.series[0].values["4 KiB", "compact"] == 2 * 4096 / sparse.PAGES
+
+
+@pytest.mark.parametrize(("apart", "holds"), [(3030, True), (3060, False)])
+def test_independent_hash_functions_are_judged_by_references(apart: int, holds: bool) -> None:
+    def stats(run: Run) -> dict[str, int]:
+        return {"walk.count": 1000, "walk.refs": apart if guests.APART in run.label else 3020, "walk.cycles": 30_000}
+
+    findings = _evaluated(guests.independent_functions, stats, changes.REPRODUCTION)
+    assert [claim.holds for claim in findings.claims] == [holds] * len(guests.BOTH_WAYS)
+    settings = [run.settings for run in changes.runs() if guests.APART in run.label]
+    seeds = [[setting.split("=")[1] for setting in each if ".seed=" in setting] for each in settings]
+    assert all(guest != host for guest, host in seeds)
+
+
+@pytest.mark.parametrize(("step", "holds"), [(20, True), (0, False)])
+def test_fig_9_is_judged_by_cycles_and_by_what_misses_the_l1(step: int, holds: bool) -> None:
+    def stats(run: Run) -> dict[str, int]:
+        larger = next((n for n, size in enumerate(CLUSTERS) if f"cluster {size}," in run.label), 0)
+        served = {f"walk.layer.host.level1.refs.{place}": 400 - step * larger for place in ("l2", "l3")}
+        return {"walk.count": 1000, "walk.cycles": 30_000 - step * larger, **served}
+
+    findings = _evaluated(guests.lines_of_the_host, stats, changes.REPRODUCTION)
+    assert [claim.holds for claim in findings.claims] == [holds, holds]
+    assert findings.claims[1].detail.startswith(f"0.8, {0.8 - step / 500:.4g}, ")

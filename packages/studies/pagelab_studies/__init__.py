@@ -9,6 +9,7 @@ from pagelab_studies import (
     hardware_demand_paging_indirect,
     hardware_demand_paging_window,
     hash_dont_cache,
+    hash_dont_cache_changes,
     hash_dont_cache_related,
     hash_dont_cache_variants,
     hash_dont_cache_window,
@@ -32,6 +33,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     module.REPRODUCTION.name: module.REPRODUCTION
     for module in (
         hash_dont_cache,
+        hash_dont_cache_changes,
         hash_dont_cache_related,
         hash_dont_cache_variants,
         hash_dont_cache_window,

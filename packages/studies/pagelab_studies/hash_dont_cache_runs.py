@@ -30,7 +30,8 @@ def _gups(gib: int) -> Workload:
     )
 
 
-def _graph(gb: int, scale: int) -> Workload:
+def search(name: str, scale: int) -> Workload:
+    """A search over a Kronecker graph of 2^scale vertices."""
     vertices = 1 << scale
     # Offsets, 34 neighbours of 8 bytes, a parent, and eight queues of which the search fills one's worth.
     neighbours = (vertices * 32 // 16 * 17 + 1024) * 8
@@ -38,7 +39,7 @@ def _graph(gb: int, scale: int) -> Workload:
     footprint = neighbours + 24 * vertices
     spec = f"bfs:graph=kronecker,vertices={vertices},degree=32,index=8,threads=8,init=pages,accesses={{total}}"
     return Workload(
-        f"Graph500 {gb}GB",
+        name,
         spec,
         footprint,
         5_000_000,
@@ -56,7 +57,7 @@ def _analogue(name: str, spec: str, mib: int, stands_for: str) -> Workload:
 
 
 GUPS = (_gups(2), _gups(8), _gups(32))
-GRAPHS = (_graph(4, 24), _graph(8, 25), _graph(16, 26))
+GRAPHS = tuple(search(f"Graph500 {gb}GB", scale) for gb, scale in ((4, 24), (8, 25), (16, 26)))
 MCF = _analogue("mcf*", "chase:node=64,", 1024, "a pointer chain of 64-byte nodes in random order over 1 GiB")
 CACTUS = _analogue(
     "cactusADM*",

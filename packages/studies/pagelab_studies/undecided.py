@@ -41,6 +41,7 @@ CAUSES = (
     ),
     Cause("hash-dont-cache-variants", "references to the host's table", "hash functions differ by more than the step"),
     Cause("hash-dont-cache-related", "", "the shadow table is still being filled, so the parts of the window differ"),
+    Cause("hash-dont-cache-changes", "independent ones", "pairs of hash functions differ by as much as the bound"),
     Cause("hash-dont-cache", "in slots", "open and clustered tables differ by less than their hash functions do"),
     Cause("hash-dont-cache", "without cactusADM*", _FUNCTIONS),
     Cause("hash-dont-cache", "virtual", _FUNCTIONS),

@@ -105,6 +105,33 @@ fn without_a_ready_frame_the_kernel_is_asked_after_two_references() {
     assert_eq!((stat(&stats, "refused.cycles"), stat(&stats, "refused.p95")), (48 * (2 + 2 * 4), 2 + 2 * 4));
 }
 
+/// Table 4 has the thread's throughputs: a thread slower than the handler's stages does not make the handler slower.
+#[test]
+fn the_background_thread_has_costs_of_its_own() {
+    let run = |parameters: &[(&str, u64)]| {
+        let mut script = armed_script(64);
+        (0..64).for_each(|page| script.store(0, BASE + page * PAGE));
+        pause(&mut script, 20_000_000);
+        // Of all 16 entries the thread makes frames; those of the misses are the handler's.
+        let all = [&[("entries", 16)], parameters].concat();
+        let (_, stats) = run(&mfoe(&all, &["engine.kernel_refs=off"]), script.finish(), &[0]);
+        assert_conserved(&stats);
+        stats
+    };
+    let (usual, slow) = (run(&[]), run(&[("prepare_cycles", 1000), ("account_cycles", 300)]));
+    let more = |name: &str| stat(&slow, name) - stat(&usual, name);
+    for name in ["hits", "misses", "replaced", "first_filled", "accounted"] {
+        assert_eq!(more(name), 0, "{name}");
+    }
+    let (hits, filled) = (stat(&slow, "replaced"), stat(&slow, "first_filled"));
+    assert!(hits == 16 && filled >= 16 && stat(&slow, "misses") == 48, "{hits} replaced, {filled} filled");
+    assert_eq!(more("replaced.cycles"), 1300 * hits);
+    assert_eq!(more("first_filled.cycles"), 1000 * filled);
+    for name in ["fault.handling.cycles", "fault.minor.count", "cycles.fault"] {
+        assert_eq!(slow.values[name], usual.values[name], "{name}");
+    }
+}
+
 /// Section 5.2.3: the engine serves as many faults as there are frames per period, at any addresses.
 #[test]
 fn the_hit_rate_follows_from_the_frames_per_period() {

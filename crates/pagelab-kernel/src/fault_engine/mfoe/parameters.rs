@@ -109,6 +109,10 @@ pub struct Parameters {
     pub wake_below: u32,
     /// The same as `wake_below` for pages of 2 MiB.
     pub huge_wake_below: u32,
+    /// Cycles of the background thread per frame that it prepares, beyond those of the handler's stages for the same.
+    pub prepare_cycles: u32,
+    /// Cycles of the background thread per page that it accounts for, beyond those of the handler's stages.
+    pub account_cycles: u32,
     /// Percentage of its cgroup's limit, or of the memory, above which a process gets no more frames from the engine.
     pub limit_percent: u32,
     /// Cycles of each step of the engine, beyond its references.
@@ -141,6 +145,8 @@ impl Default for Parameters {
             threads: 1,
             wake_below: 0,
             huge_wake_below: 0,
+            prepare_cycles: 0,
+            account_cycles: 0,
             limit_percent: 80,
             step_cycles: 1,
             spawn_cycles: 6000,
@@ -220,6 +226,8 @@ impl EngineParameters for Parameters {
             entries: 64,
             least_entries: 2,
             period_cycles: 200_000,
+            prepare_cycles: 500,
+            account_cycles: 300,
             unused: Unused::Free,
             numa: Numa::Thread,
             ..Self::default()

@@ -5,10 +5,11 @@
 //! used, it does for the page what a fault handler would have done: the VMA's anon_vma, the counter of the process, the
 //! reverse map, the LRU lists and the charge to the memory cgroup. If the CPU should get more frames, it then allocates
 //! and zeroes one, stores it at the head and advances the head. Each of these operations costs as much as in the
-//! kernel's fault handler, stage by stage.
+//! kernel's fault handler, stage by stage. The thread may be slower than that by cycles of its own, which the handler
+//! does not pay.
 //! Source: Tirumalasetty et al., 4.2 and 4.5; 4.9 for the limit.
 //! Parameters: `fault_engine.period_cycles`, `late_pass`, `threads`, `wake_below`, `least_entries`, `limit_percent`,
-//! `numa`.
+//! `numa`, `prepare_cycles`, `account_cycles`.
 //! Choices: an entry is marked used before its page is mapped; the thread then waits for the lock of the page. If no
 //! frame is available without reclaim, entries stay empty until the next pass, kswapd is woken, and the pass continues
 //! to account for the others.
@@ -30,6 +31,7 @@ use crate::os::Os;
 use crate::threads::{Delay, EngineThread};
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr};
+use pagelab_base::code_cost::CodeCost;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
 use pagelab_base::lock_kind::LockKind;
@@ -290,6 +292,7 @@ impl EngineThread for Refill {
             }
             RefillState::Look => step.kernel(RefKind::Read, self.place(layer)),
             &RefillState::Account { owner, page, .. } => {
+                step.preset += CodeCost::from_cycles(mfoe(layer).parameters.account_cycles);
                 if layer.takes_in_faults() {
                     preset(step, Stage::Lru);
                     step.kernel(RefKind::Write, page_metadata(page.frame));
@@ -319,6 +322,7 @@ impl EngineThread for Refill {
             }
             &RefillState::Zero { frame } => {
                 preset(step, Stage::Zeroing);
+                step.preset += CodeCost::from_cycles(mfoe(layer).parameters.prepare_cycles);
                 step.kernel(RefKind::Write, page_metadata(frame));
                 step.kernel(RefKind::Zero { bytes: self.size.bytes() }, frame.addr());
             }
