@@ -18,6 +18,7 @@ def document_of(advice: Advice, checked: Checked | Unchecked | None = None) -> d
         "machine": choice.machine,
         "kernel": advice.base.config["kernel"]["name"],
         "virtual_machine": choice.nested,
+        "observed": asdict(choice.observed) | {"age": choice.observed.age} if choice.observed else None,
         "sampled": advice.is_sampled,
         "windows": len(advice.base.windows) if advice.is_sampled else 0,
         "seconds": advice.seconds,

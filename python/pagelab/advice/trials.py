@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pagelab import _engine
+from pagelab.advice.observed import Observed
 from pagelab.catalogue import available
 from pagelab.hardware import described
 from pagelab.replay import cores
@@ -38,6 +39,10 @@ TLB_FACTOR = 4
 
 CORES = {"in-order": "core that waits", "window": "core that overlaps accesses"}
 """Core models that each trial is replayed on, in few words"""
+
+_AS_IT_IS = ("base", "tlb", "small-host", "cold", "elsewhere", "elsewhere-small")
+"""Trials with the huge pages that the program has without a remedy"""
+_JUST_BOOTED = ("cold", "cold-huge")
 
 _PROFILED = ("base", "huge", "malloc-huge")
 """Trials whose profiles show which mappings pay, and what huge pages save there"""
@@ -59,6 +64,8 @@ class Choice:
     """In a virtual machine."""
     why_nested: str = ""
     """Why or why not, if the user did not say; else empty."""
+    observed: Observed | None = None
+    """The machine that the program was observed on, if replays take its memory and settings."""
 
 
 def choose(
@@ -68,6 +75,7 @@ def choose(
     nested: bool | None = None,
     cpu_model: str | None = None,
     virtualised: bool | None = None,
+    observed: Observed | None = None,
 ) -> Choice:
     """The named machine and kernel; by default, the preset of the processor that the program was recorded on.
 
@@ -77,19 +85,26 @@ def choose(
         nested: Whether the program is to run in a virtual machine; None for a place like that of the recording.
         cpu_model: The processor that the program was recorded on; None of workloads.
         virtualised: Whether it was recorded in a virtual machine; None of workloads and where the trace does not say.
+        observed: The machine that it was observed on, which then counts instead of that of the recording.
     """
-    in_guest, why_nested = _where(nested, virtualised)
-    chosen_machine, why_machine = _machine(machine, cpu_model)
-    return Choice(chosen_machine, why_machine, kernel, in_guest, why_nested)
+    in_guest, why_nested = _where(nested, virtualised, observed)
+    chosen_machine, why_machine = _machine(machine, observed.machine.cpu_model if observed else cpu_model)
+    return Choice(chosen_machine, why_machine, kernel, in_guest, why_nested, observed)
 
 
-def _where(nested: bool | None, virtualised: bool | None) -> tuple[bool, str]:
+def _where(nested: bool | None, virtualised: bool | None, observed: Observed | None) -> tuple[bool, str]:
     """Whether to replay in a virtual machine, and why."""
     if nested is not None:
         return nested, ""
+    if observed is not None:
+        return observed.machine.virtualised, f"the program was observed {_in_one(observed.machine.virtualised)}"
     if virtualised is None:
         return False, "it is unknown where the program runs"
-    return virtualised, f"the program was recorded {'in' if virtualised else 'outside'} one"
+    return virtualised, f"the program was recorded {_in_one(virtualised)}"
+
+
+def _in_one(virtualised: bool) -> str:
+    return "in one" if virtualised else "outside one"
 
 
 def _machine(machine: str | None, cpu_model: str | None) -> tuple[str, str]:
@@ -197,7 +212,9 @@ def ensure_known(choice: Choice) -> None:
     Raises:
         PagelabError: what `pagelab.run` raises.
     """
-    run("seq:size=4KiB,passes=1", machine=choice.machine, kernel=choice.kernel)
+    machine = json.loads(_engine.machine_json(choice.machine))
+    tried = systems(choice, machine["tlb"], malloc_heap=False)
+    run("seq:size=4KiB,passes=1", [tried["base"]], machine=choice.machine, kernel=choice.kernel)
 
 
 def labels(choice: Choice) -> dict[str, str]:
@@ -249,6 +266,20 @@ def _key_of(label: str, tried: Mapping[str, Tried]) -> str:
 
 def systems(choice: Choice, tlb: Mapping[str, Any], *, malloc_heap: bool) -> dict[str, Tried]:
     """The systems by trial, each with its settings."""
+    tried = _systems(choice, tlb, malloc_heap=malloc_heap)
+    if choice.observed is None:
+        return tried
+    return {key: _as_observed(key, system, choice.observed) for key, system in tried.items()}
+
+
+def _as_observed(key: str, system: Tried, observed: Observed) -> Tried:
+    """The same with the memory, and if it has no remedy the huge pages, of an observed machine."""
+    name, settings = (system, {}) if isinstance(system, str) else system
+    as_it_is = observed.as_it_is if key in _AS_IT_IS else {}
+    return name, {**settings, **as_it_is, **({} if key in _JUST_BOOTED else observed.settings)}
+
+
+def _systems(choice: Choice, tlb: Mapping[str, Any], *, malloc_heap: bool) -> dict[str, Tried]:
     large = {"system.layers.1.page_size": "2M"}
     asked: dict[str, Any] = {"system.layers.0.large_pages": "madvise"}
     steps: dict[str, Any] = {"system.layers.0.brk_alignment_bytes": "2MiB"}

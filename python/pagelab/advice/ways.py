@@ -23,19 +23,32 @@ _BY_OWNER = {
 
 
 def ways(
-    key: str, mappings: Sequence[Helped], owners: Sequence[Owner], *, nested: bool, malloc_apart: bool = False
+    key: str,
+    mappings: Sequence[Helped],
+    owners: Sequence[Owner],
+    *,
+    nested: bool,
+    malloc_apart: bool = False,
+    never: bool = False,
 ) -> list[str]:
     """Settings, commands and calls that get a remedy, for memory of these owners.
 
     Args:
+        key: The remedy.
+        mappings: Those that it helps.
+        owners: Those of their memory.
+        nested: Whether the program runs in a guest.
         malloc_apart: Whether `malloc-huge` is a remedy of its own, and not one of the ways to `huge`.
+        never: Whether the kernel gives no memory huge pages now, also if it is asked.
     """
     where = ", in the guest" if nested else ""
+    first = [f"before the others{where}, as root: echo madvise > {THP}/enabled (now it is never)"] if never else []
     if key == "malloc-huge":
-        return _to_huge_pages(mappings, [Owner.GLIBC, *owners])
+        return [*first, *_to_huge_pages(mappings, [Owner.GLIBC, *owners])]
     if key == "huge":
         others = [owner for owner in owners if not (malloc_apart and owner is Owner.GLIBC)]
-        return [*_to_huge_pages(mappings, others), f"for all programs{where}, as root: echo always > {THP}/enabled"]
+        always = f"for all programs{where}, as root: echo always > {THP}/enabled"
+        return [*first, *_to_huge_pages(mappings, others), always]
     known = {
         "folios": [f"for all programs{where}, as root (Linux 6.8): echo always > {THP}/hugepages-32kB/enabled"],
         "populate": [

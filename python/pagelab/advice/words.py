@@ -60,6 +60,7 @@ def parts_of(
     parts += [
         _title(advice, circumstances),
         _assumed(advice),
+        *_observed(advice),
         *_start_alone(advice),
         *_few_windows(advice),
         _costs(advice),
@@ -141,6 +142,18 @@ def _assumed(advice: Advice) -> Paragraph:
     if choice.nested:
         return Paragraph(f"Assumed: a virtual machine{why}: {_WARM_GUEST}. --no-nested replays without.")
     return Paragraph(f"Assumed: no virtual machine{why}. --nested replays in one.")
+
+
+def _observed(advice: Advice) -> list[Part]:
+    """The machine that the program was observed on, and whether pages lie in the replay as there."""
+    observed = advice.trials.choice.observed
+    if observed is None:
+        return []
+    layer = advice.base.config["system"]["layers"][0]["name"]
+    names = [f"layer.{layer}.contiguity.{name}" for name in ("pte_lines", "groups")]
+    lines, groups = (advice.base.stats.get(name, 0) for name in names)
+    here = f" In the replay without a remedy they have {lines / groups:.2f}." if groups and observed.pte_lines else ""
+    return [Paragraph(f"{observed.sentence}{here}")]
 
 
 def _simulated(advice: Advice) -> str:
@@ -241,6 +254,7 @@ def _line(place: code.CodeRow) -> str:
 
 
 def _remedies(gains: Sequence[Gain], advice: Advice, circumstances: Circumstances) -> list[Remedy]:
+    observed = advice.trials.choice.observed
     return [
         Remedy(
             REMEDIES[gain.key],
@@ -252,6 +266,7 @@ def _remedies(gains: Sequence[Gain], advice: Advice, circumstances: Circumstance
                 circumstances.owners,
                 nested=advice.trials.choice.nested,
                 malloc_apart="malloc-huge" in advice.trials.keys,
+                never=observed is not None and observed.machine.huge_pages == "never",
             ),
         )
         for gain in gains

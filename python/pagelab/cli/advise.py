@@ -30,7 +30,7 @@ from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_
 from pagelab.quantities import count
 
 if TYPE_CHECKING:
-    from pagelab.advice import Advice, Checked, Owner, Subject, Trials, Unchecked
+    from pagelab.advice import Advice, Checked, Observed, Owner, Subject, Trials, Unchecked
 
 _REPEAT = 9
 """Pairs of runs: with nine, the 95 % interval leaves out the extreme pair at either end"""
@@ -66,6 +66,14 @@ def command(
             "--nested/--no-nested",
             help="Replay in a virtual machine, or outside of one. Default: as the program was recorded.",
             show_default=False,
+        ),
+    ] = None,
+    observed: Annotated[
+        Path | None,
+        typer.Option(
+            "--observed",
+            metavar="FILE.json",
+            help="Replay with the huge pages, and the fragmented memory, of the machine of pagelab observe --json.",
         ),
     ] = None,
     output: Annotated[
@@ -120,7 +128,7 @@ def command(
 ) -> None:
     """Show what paging costs a program, which memory and code cause it, and what would reduce it."""
     # Its libraries take longer to import than the command line takes to answer.
-    from pagelab.advice import Circumstances, Subject, document_of, parts_of
+    from pagelab.advice import Circumstances, Observed, Subject, document_of, parts_of
     from pagelab.report.parts import plain
 
     destination = Path(json_) if json_ not in (None, "-") else None
@@ -133,7 +141,8 @@ def command(
     ensure_apart(output, destination, keep, stdout)
     stretches = stretches_of(skip, windows, start_at, stop_at, start_on_signal=start_on_signal)
     limit = count("--max-accesses", max_accesses, least=1)
-    chosen = _Chosen(machine, kernel, nested, limit, quiet, whole=whole, reported=output is not None)
+    seen = Observed.read(observed) if observed else None
+    chosen = _Chosen(machine, kernel, nested, seen, limit, quiet, whole=whole, reported=output is not None)
     if repeat is not None and not checked:
         raise UsageError("--repeat sets how often --check runs the program: add --check")
     if repeat is not None and repeat < FEWEST_VALUES:
@@ -187,6 +196,7 @@ class _Chosen:
     machine: str | None
     kernel: str | None
     nested: bool | None
+    observed: "Observed | None"
     max_accesses: int | None
     quiet: bool
     whole: bool
@@ -198,7 +208,7 @@ class _Chosen:
         """Fails if there is no such machine or kernel, rather than after a recording."""
         from pagelab.advice import choose, ensure_known
 
-        ensure_known(choose(self.machine, self.kernel))
+        ensure_known(choose(self.machine, self.kernel, nested=self.nested, observed=self.observed))
 
 
 @dataclass(frozen=True)
@@ -295,6 +305,7 @@ def _advise(subject: "Subject", chosen: _Chosen) -> _Advised:
         nested=chosen.nested,
         cpu_model=subject.cpu_model,
         virtualised=subject.virtualised,
+        observed=chosen.observed,
     )
     memory = Memory(Path(subject.source) if subject.cpu_model else None)
     limit, replayed = chosen.max_accesses, subject

@@ -46,6 +46,7 @@ def document(conclusions: Conclusions) -> dict[str, Any]:
         "working_set": _working_set(conclusions),
         "memory": [_memory(one) for one in conclusions.judgements],
         "projections": [_projection(one) for one in conclusions.projections],
+        "machine": asdict(seen.machine) if seen.machine else None,
         "nodes": {str(node): list(cpus) for node, cpus in seen.looks.topology.cpus.items()},
         "tlb_reach": asdict(conclusions.reach),
         "pressure": {

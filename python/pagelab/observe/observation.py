@@ -17,6 +17,7 @@ from pagelab.observe.code import Stack
 from pagelab.observe.counters import HardwareCounts, counting
 from pagelab.observe.events import EventsRefusedError
 from pagelab.observe.looks import Looks
+from pagelab.observe.machine_state import MachineState, machine_state
 from pagelab.observe.pressure import Pressure, read_pressure
 from pagelab.observe.processes import Identity, identify
 from pagelab.observe.samples import FaultLog
@@ -79,6 +80,8 @@ class Observation:
     pressure: Pressure = field(default_factory=lambda: Pressure(None, {}))
     group_pressure: bool = False
     hardware: HardwareCounts = field(default_factory=lambda: HardwareCounts({}, None))
+    machine: MachineState | None = None
+    """None if the kernel hides how its free memory lies"""
     pids: dict[int, None] = field(default_factory=dict)
 
 
@@ -183,6 +186,7 @@ class _Run:
         self._resolve()
         self._scale()
         observation.pressure = read_pressure(self._group).since(observation.pressure)
+        observation.machine = machine_state()
         if self._sampler:
             observation.fault_samples = self._sampler.fault_samples
             observation.lost, observation.threads_left_out = self._sampler.lost, self._sampler.left_out
