@@ -55,6 +55,8 @@ impl CoreUnits {
 pub struct Hardware {
     /// TLBs and translation units, by index of the core among the cores in use.
     pub units: Vec<CoreUnits>,
+    /// Stages that all cores share, looked up after those of the core.
+    pub shared_stages: Vec<Stage>,
     /// The MMU caches of all cores and layers.
     pub mmu_caches: MmuCaches,
     /// The data caches of all cores.
@@ -128,8 +130,8 @@ impl Hardware {
                 .map(|parameters| Counted::new(parameters, "machine.tlb.nested", &rng("nested tlb")));
             let guest =
                 tlb.guest.as_ref().map(|parameters| Counted::new(parameters, "machine.tlb.guest", &rng("guest tlb")));
-            let mut stages = tlb.stages.stages(rng)?;
-            stages.extend(machine.prefetch.tlb.stages(rng)?);
+            let mut stages = tlb.stages.stages(false, rng)?;
+            stages.extend(machine.prefetch.tlb.stages(false, rng)?);
             Ok(CoreUnits {
                 l1d: Tlb::new("machine.tlb.l1d", &tlb.l1d, &rng("l1d tlb"))?,
                 l1i: Tlb::new("machine.tlb.l1i", &tlb.l1i, &rng("l1i tlb"))?,
@@ -156,7 +158,16 @@ impl Hardware {
             let rng = Rng::new(seed, &format!("perturbation {}", config.interleaving));
             caches.perturb(rng, PERTURBATION_NS * machine.frequency_mhz / 1000);
         }
+        let rng = |part: &str| Rng::new(seed, &format!("all cores {part}"));
+        let mut shared_stages = machine.tlb.stages.stages(true, rng)?;
+        // Their memory follows that of the kernels.
+        let mut line = MachineAddr(machine.memory_bytes.0).line();
+        for stage in &mut shared_stages {
+            stage.put_at(line);
+            line += stage.memory_bytes() / LINE_BYTES;
+        }
         Ok(Self {
+            shared_stages,
             units: CoreId::all(cores).map(unit).collect::<Result<_, EngineError>>()?,
             mmu_caches: MmuCaches::new(&machine.mmu_cache, &mmu_caches(config), (machine.cores, cores), seed)?,
             caches,

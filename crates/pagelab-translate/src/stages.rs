@@ -1,58 +1,17 @@
 //! Units after the TLBs: when they are looked up and filled, and when they prefetch.
 
 use crate::hardware::{CoreUnits, Hardware};
-use crate::translation_unit::{Entry, FillSource, PrefetchWalk, UnitLookUp};
+use crate::translation_unit::{CoreLines, Entry, FillSource, PrefetchWalk, Stage, UnitLookUp};
 use crate::walker::TranslationRequest;
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CoreId;
 use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::translation::Translation;
 use pagelab_kernel::layer::Layer;
 use pagelab_tables::mmu_cache::Asid;
 
 impl CoreUnits {
-    /// Inserts a translation in the second-level TLB; see [`Tlb::insert`](crate::tlb::Tlb::insert).
-    #[inline(always)]
-    pub(super) fn enter_second(
-        &mut self,
-        asid: Asid,
-        va: VirtAddr,
-        translation: Translation,
-        origin: Origin,
-        missed: bool,
-    ) {
-        let evicted = self.l2.insert(asid, va, translation, origin, missed);
-        if !self.stages.is_empty() {
-            self.offer(evicted, FillSource::Eviction);
-        }
-    }
-
-    /// Inserts a translation in the first-level TLB for this kind of access.
-    #[inline(always)]
-    pub(super) fn enter_first(
-        &mut self,
-        intent: Intent,
-        asid: Asid,
-        va: VirtAddr,
-        translation: Translation,
-        origin: Origin,
-        missed: bool,
-    ) {
-        let evicted = self.first(intent).insert(asid, va, translation, origin, missed);
-        if !self.stages.is_empty() {
-            // For pages that the second level cannot hold, this is the last TLB.
-            self.offer(evicted.filter(|entry| !self.l2.can_hold(entry.translation)), FillSource::Eviction);
-        }
-    }
-
-    /// Offers an entry to all stages.
-    #[cold]
-    fn offer(&mut self, entry: Option<Entry>, source: FillSource) {
-        if let Some(entry) = entry {
-            self.stages.iter_mut().for_each(|stage| stage.fill(&entry, source));
-        }
-    }
-
     /// Drops all translations of a space from the TLBs and units of the core.
     pub(crate) fn flush_units(&mut self, asid: Asid) {
         let Self { l1d, l1i, l2, nested, guest, stages, tlb: _ } = self;
@@ -63,22 +22,86 @@ impl CoreUnits {
     }
 
     /// Drops the translations of `start..end` of a space from the TLBs and units of the core.
-    pub(crate) fn invalidate_units(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+    pub(crate) fn invalidate_units(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, lines: &mut CoreLines<'_>) {
         let Self { l1d, l1i, l2, nested, guest, stages, tlb: _ } = self;
         [l1d, l1i, l2].into_iter().for_each(|tlb| tlb.invalidate(asid, start, end));
-        nested.iter_mut().for_each(|unit| unit.invalidate(asid, start, end));
-        guest.iter_mut().for_each(|unit| unit.invalidate(asid, start, end));
-        stages.iter_mut().for_each(|unit| unit.invalidate(asid, start, end));
+        nested.iter_mut().for_each(|unit| unit.invalidate(asid, start, end, lines));
+        guest.iter_mut().for_each(|unit| unit.invalidate(asid, start, end, lines));
+        for unit in stages {
+            unit.invalidate(asid, start, end, lines);
+        }
     }
 }
 
 impl Hardware {
+    /// The stages of a core, those that all cores share, and the caches that both refer to.
+    pub(crate) fn stages_of(&mut self, core: CoreId) -> (&mut [Stage], &mut [Stage], CoreLines<'_>) {
+        let bypass = (!self.kernel_refs).then_some(self.l1_latency);
+        let lines = CoreLines::new(&mut self.caches, core, bypass);
+        (&mut self.units[core].stages, &mut self.shared_stages, lines)
+    }
+
+    /// Whether a core looks up any stage, its own or a shared one.
+    #[inline(always)]
+    fn has_stages(&self, core: CoreId) -> bool {
+        !self.units[core].stages.is_empty() || !self.shared_stages.is_empty()
+    }
+
+    /// Inserts a translation in the second-level TLB; see [`Tlb::insert`](crate::tlb::Tlb::insert).
+    #[inline(always)]
+    pub(super) fn enter_second(
+        &mut self,
+        core: CoreId,
+        asid: Asid,
+        va: VirtAddr,
+        translation: Translation,
+        origin: Origin,
+        missed: bool,
+    ) {
+        let unit = &mut self.units[core];
+        let evicted = unit.l2.insert(asid, va, translation, origin, missed);
+        if !unit.stages.is_empty() {
+            self.offer_evicted(core, evicted);
+        }
+    }
+
+    /// Inserts a translation in the first-level TLB for this kind of access.
+    #[expect(clippy::too_many_arguments, reason = "a core and what is inserted")]
+    #[inline(always)]
+    pub(super) fn enter_first(
+        &mut self,
+        core: CoreId,
+        intent: Intent,
+        asid: Asid,
+        va: VirtAddr,
+        translation: Translation,
+        origin: Origin,
+        missed: bool,
+    ) {
+        let unit = &mut self.units[core];
+        let evicted = unit.first(intent).insert(asid, va, translation, origin, missed);
+        if !unit.stages.is_empty() {
+            // For pages that the second level cannot hold, this is the last TLB.
+            let evicted = evicted.filter(|entry| !unit.l2.can_hold(entry.translation));
+            self.offer_evicted(core, evicted);
+        }
+    }
+
+    /// Offers an evicted entry to the stages of the core. Those that all cores share take none.
+    #[cold]
+    fn offer_evicted(&mut self, core: CoreId, evicted: Option<Entry>) {
+        let Some(entry) = evicted else { return };
+        let (own, _, mut lines) = self.stages_of(core);
+        own.iter_mut().for_each(|stage| stage.fill(&entry, FillSource::Eviction, &mut lines));
+    }
+
     fn stage_look_up(&self, asid: Asid, wanted: &TranslationRequest) -> UnitLookUp {
         let &TranslationRequest { va, intent, origin, .. } = wanted;
         UnitLookUp { asid, va, intent, origin, now: self.caches.time() }
     }
 
-    /// Looks up a page that the TLBs do not hold in each stage of the core, in order. A hit fills the stages before.
+    /// Looks up a page that the TLBs do not hold in each stage of the core and in the shared ones, in order. A hit
+    /// fills the stages before.
     #[inline(always)]
     pub(super) fn look_up_in_stages(
         &mut self,
@@ -86,23 +109,20 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Option<Translation> {
-        if self.units[wanted.core].stages.is_empty() {
-            return None;
-        }
-        self.look_up_in_each(asid, wanted, cycles)
+        if self.has_stages(wanted.core) { self.look_up_in_each(asid, wanted, cycles) } else { None }
     }
 
     #[inline(never)]
     fn look_up_in_each(&mut self, asid: Asid, wanted: &TranslationRequest, cycles: &mut Cycles) -> Option<Translation> {
-        for index in 0..self.units[wanted.core].stages.len() {
+        for index in 0..self.units[wanted.core].stages.len() + self.shared_stages.len() {
             let (look_up, mut spent) = (self.stage_look_up(asid, wanted), Cycles::ZERO);
-            let held = self.units[wanted.core].stages[index].look_up(&look_up, &mut spent);
+            let (own, shared, mut lines) = self.stages_of(wanted.core);
+            let stage = own.iter_mut().chain(shared).nth(index).expect("there are that many");
+            let held = stage.look_up(&look_up, &mut lines, &mut spent);
             *cycles += spent;
-            self.caches.pass(spent);
+            self.caches.set_time(look_up.now + spent);
             if let Some(translation) = held {
-                let entry = Entry { asid, va: wanted.va, translation };
-                let (before, _) = self.units[wanted.core].stages.split_at_mut(index);
-                before.iter_mut().for_each(|stage| stage.fill(&entry, FillSource::Walk));
+                self.fill_first_stages(index, &Entry { asid, va: wanted.va, translation }, wanted.core);
                 return held;
             }
         }
@@ -112,10 +132,17 @@ impl Hardware {
     /// Offers the result of a walk to the stages.
     #[inline(always)]
     pub(super) fn fill_stages(&mut self, asid: Asid, wanted: &TranslationRequest, found: Translation) {
-        let unit = &mut self.units[wanted.core];
-        if !unit.stages.is_empty() {
-            unit.offer(Some(Entry { asid, va: wanted.va, translation: found }), FillSource::Walk);
+        if self.has_stages(wanted.core) {
+            self.fill_first_stages(usize::MAX, &Entry { asid, va: wanted.va, translation: found }, wanted.core);
         }
+    }
+
+    /// Offers the result of a walk, or of a later stage, to the first `count` stages.
+    #[cold]
+    fn fill_first_stages(&mut self, count: usize, entry: &Entry, core: CoreId) {
+        let (own, shared, mut lines) = self.stages_of(core);
+        let first = own.iter_mut().chain(shared).take(count);
+        first.for_each(|stage| stage.fill(entry, FillSource::Walk, &mut lines));
     }
 
     /// Makes the prefetch walks that the stages ask for after a miss of all TLBs; `found` is the translation of that
@@ -177,10 +204,11 @@ impl Hardware {
         unit.nested.iter_mut().zip(counts.0).for_each(|(tlb, counts)| tlb.counts = counts);
         unit.guest.iter_mut().zip(counts.1).for_each(|(tlb, counts)| tlb.counts = counts);
         *before += cycles;
-        let stage = &mut unit.stages[stage];
-        stage.count_walk(&PrefetchWalk { cycles, refs, is_mapped: walked.is_ok() });
+        unit.stages[stage].count_walk(&PrefetchWalk { cycles, refs, is_mapped: walked.is_ok() });
         if let Ok(translation) = walked {
-            stage.fill(&Entry { asid, va, translation }, FillSource::Prefetch { arrives: begun + *before });
+            let (entry, source) = (Entry { asid, va, translation }, FillSource::Prefetch { arrives: begun + *before });
+            let (own, _, mut lines) = self.stages_of(core);
+            own[stage].fill(&entry, source, &mut lines);
         }
     }
 }

@@ -9,7 +9,7 @@
 use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::hardware::Hardware;
 use crate::scheme::segment::through_segments;
-use crate::translation_unit::{Entry, FillSource, UnitLookUp};
+use crate::translation_unit::{Entry, FillSource, NoLines, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
@@ -104,12 +104,12 @@ impl Hardware {
                         found
                     }
                 };
-                self.units[core].enter_second(asid, va, translation, origin, held.is_none());
+                self.enter_second(core, asid, va, translation, origin, held.is_none());
                 self.walk_for_stages(layers, asid, wanted, translation);
                 translation
             }
         };
-        self.units[core].enter_first(intent, asid, va, translation, origin, missed);
+        self.enter_first(core, intent, asid, va, translation, origin, missed);
         Ok(translation)
     }
 
@@ -168,7 +168,7 @@ impl Hardware {
                 let found = self.walk(layers, core, space, va, intent, cycles)?;
                 if let Some(guest) = self.units[core].guest.as_mut().filter(|_| !self.segments) {
                     let asid = layers[space.layer].spaces[space.index].asid;
-                    guest.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
+                    guest.fill(&Entry { asid, va, translation: found }, FillSource::Walk, &mut NoLines);
                 }
                 found
             }
@@ -194,7 +194,7 @@ impl Hardware {
         let intent = if store { Intent::Store } else { Intent::Load };
         let mut spent = Cycles::ZERO;
         let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
-        let held = guest.look_up(&look_up, &mut spent);
+        let held = guest.look_up(&look_up, &mut NoLines, &mut spent);
         *cycles += spent;
         self.caches.pass(spent);
         held
@@ -320,11 +320,10 @@ impl Hardware {
         }
         let asid = layer.spaces[space.index].asid;
         let translation = Translation::from_mapping(mapping).on_bare_machine();
-        let unit = &mut self.units[core];
-        let absent = unit.l2.look_up(asid, va, Origin::Program).is_none();
-        unit.enter_second(asid, va, translation, Origin::Program, absent);
-        let absent = unit.first(intent).look_up(asid, va, Origin::Program).is_none();
-        unit.enter_first(intent, asid, va, translation, Origin::Program, absent);
+        let absent = self.units[core].l2.look_up(asid, va, Origin::Program).is_none();
+        self.enter_second(core, asid, va, translation, Origin::Program, absent);
+        let absent = self.units[core].first(intent).look_up(asid, va, Origin::Program).is_none();
+        self.enter_first(core, intent, asid, va, translation, Origin::Program, absent);
     }
 
     /// Machine address of a read of a layer's physical address.
@@ -368,7 +367,7 @@ impl Hardware {
             }
             let mut spent = Cycles::ZERO;
             let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
-            let held = nested.look_up(&look_up, &mut spent);
+            let held = nested.look_up(&look_up, &mut NoLines, &mut spent);
             *cycles += spent;
             self.caches.pass(spent);
             if let Some(hit) = held {
@@ -377,7 +376,7 @@ impl Hardware {
         }
         let found = self.walk_to_machine(layers, core, host, va, intent, cycles)?;
         if let Some(nested) = &mut self.units[core].nested {
-            nested.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
+            nested.fill(&Entry { asid, va, translation: found }, FillSource::Walk, &mut NoLines);
         }
         Ok(found)
     }

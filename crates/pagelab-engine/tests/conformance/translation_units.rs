@@ -1,9 +1,9 @@
 //! Tests every registered translation unit: against a map, and in programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pagelab_engine::base::addr::{PageSize, VirtAddr};
+use pagelab_engine::base::addr::{LineAddr, PageSize, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::base::rng::Rng;
@@ -12,12 +12,39 @@ use pagelab_engine::config::Config;
 use pagelab_engine::mmu_cache::{Asid, MmuCacheKind};
 use pagelab_engine::page_table::PageTableConfig;
 use pagelab_engine::translate::translation_unit::{
-    self, Entry, FillSource, TlbPrefetchConfig, TlbStagesConfig, TranslationUnit, UnitLookUp, Visitor,
+    self, Entry, FillSource, LineRead, LineServed, Lines, TlbPrefetchConfig, TlbStagesConfig, TranslationUnit,
+    UnitLookUp, Visitor,
 };
 use pagelab_trace::{case_seed, cases};
 
 use super::{SHORT_OF_MEMORY, check, with};
 use crate::common::on_two_threads;
+
+/// Memory of a unit: caches hold every line that was read or written in the last few references.
+#[derive(Clone, Default)]
+struct RecentLines(VecDeque<LineAddr>);
+
+impl RecentLines {
+    fn refer(&mut self, line: LineAddr) -> bool {
+        let is_cached = self.0.contains(&line);
+        self.0.push_back(line);
+        if self.0.len() > 3 {
+            self.0.pop_front();
+        }
+        is_cached
+    }
+}
+
+impl Lines for RecentLines {
+    fn read(&mut self, read: &LineRead) -> LineServed {
+        let is_cached = self.refer(read.line);
+        LineServed { is_cached, cycles: Cycles(if is_cached { 10 } else { 100 }) }
+    }
+
+    fn write(&mut self, line: LineAddr) {
+        self.refer(line);
+    }
+}
 
 /// Number of pages of each size, at separate addresses.
 const PAGES: u64 = 24;
@@ -49,7 +76,10 @@ impl Mapped {
 
 /// Random operations on a unit and on a map. Returns the number of hits.
 fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64) -> u64 {
-    let unit = || U::new(parameters, key, &Rng::new(3, key)).unwrap_or_else(|e| panic!("{e}"));
+    let unit = || {
+        let unit = U::new(parameters, key, &Rng::new(3, key)).unwrap_or_else(|e| panic!("{e}"));
+        (unit, RecentLines::default())
+    };
     let (mut unit, mut again, mut copied) = (unit(), unit(), None);
     let mut mapped = Mapped { pages: BTreeMap::new(), changes: 0 };
     let (mut rng, mut hits, mut now) = (Rng::new(case_seed(5), key), 0, 0);
@@ -64,9 +94,9 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
             0..40 => {
                 let intent = [Intent::Load, Intent::Store, Intent::Fetch][rng.below(3) as usize];
                 let look_up = UnitLookUp { asid: Asid(asid), va, intent, origin: Origin::Program, now: Cycles(now) };
-                let ask = |unit: &mut U| {
+                let ask = |(unit, lines): &mut (U, RecentLines)| {
                     let mut cycles = Cycles::ZERO;
-                    let held = unit.look_up(&look_up, &mut cycles);
+                    let held = unit.look_up(&look_up, lines, &mut cycles);
                     (held.map(Translation::to_word), cycles)
                 };
                 let answer = ask(&mut unit);
@@ -89,28 +119,30 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
                 let arrives = Cycles(now + rng.below(200));
                 let source = [FillSource::Walk, FillSource::Eviction, FillSource::Prefetch { arrives }];
                 let source = source[rng.below(3) as usize];
-                [&mut unit, &mut again].into_iter().chain(&mut copied).for_each(|unit| unit.fill(&entry, source));
+                for (unit, lines) in [&mut unit, &mut again].into_iter().chain(&mut copied) {
+                    unit.fill(&entry, source, lines);
+                }
             }
             // A walk sets a dirty bit, which invalidates no entry.
             80..90 => mapped.get(asid, size, page).2 = true,
             90..99 => {
                 let pages = page..(page + 1 + rng.below(3)).min(PAGES);
                 let (start, end) = (first(size, pages.start), first(size, pages.end));
-                for unit in [&mut unit, &mut again].into_iter().chain(&mut copied) {
-                    unit.invalidate(Asid(asid), start, end);
+                for (unit, lines) in [&mut unit, &mut again].into_iter().chain(&mut copied) {
+                    unit.invalidate(Asid(asid), start, end, lines);
                 }
                 for page in pages {
                     mapped.pages.remove(&(asid, size, page));
-                    assert!(!unit.holds(Asid(asid), first(size, page)), "{what}: it was invalidated");
+                    assert!(!unit.0.holds(Asid(asid), first(size, page)), "{what}: it was invalidated");
                 }
             }
             _ => {
-                for unit in [&mut unit, &mut again].into_iter().chain(&mut copied) {
+                for (unit, _) in [&mut unit, &mut again].into_iter().chain(&mut copied) {
                     unit.flush(Asid(asid));
                 }
                 mapped.pages.retain(|&(other, ..), _| other != asid);
                 for (size, page) in PageSize::ALL.into_iter().flat_map(|size| (0..PAGES).map(move |n| (size, n))) {
-                    assert!(!unit.holds(Asid(asid), first(size, page)), "{what}: its space was flushed");
+                    assert!(!unit.0.holds(Asid(asid), first(size, page)), "{what}: its space was flushed");
                 }
             }
         }
@@ -118,7 +150,7 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
             copied = Some(unit.clone());
         }
     }
-    assert_eq!(unit.measures(), again.measures(), "{key}");
+    assert_eq!(unit.0.measures(), again.0.measures(), "{key}");
     hits
 }
 

@@ -2,6 +2,7 @@
 
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::observe::statistics::Statistics;
+use pagelab_trace::{EventKind, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 /// TLBs of one page: every access to another page looks up the stages.
@@ -95,4 +96,148 @@ fn stages_say_their_bits_of_storage() {
     // It has held the data's pages, that of the code, and those that the kernel uses in faults.
     let unlimited = bits("large", r#"{"entries":"unlimited"}"#);
     assert!(unlimited.is_multiple_of(102) && unlimited / 102 > 50, "{unlimited}");
+}
+
+/// A POM-TLB with room for every page of these tests.
+const POM: &str = r#"machine.tlb.stages.pom={"small_bytes":"1MiB","large_bytes":"64KiB"}"#;
+
+fn pom(stats: &Statistics) -> [u64; 4] {
+    ["look_ups", "misses", "refs", "writes"].map(|name| stats.values[&format!("tlb.stages.pom.{name}")])
+}
+
+#[test]
+fn a_pom_tlb_with_room_for_all_walks_once_per_page_and_reads_one_line_per_miss_of_the_tlbs() {
+    for system in SYSTEMS {
+        let stats = loads(system, &[POM], &rounds(100, 1), &rounds(100, 10));
+        assert_eq!((stats.values["walk.count"], stats.values["dtlb.l2.misses"]), (0, 1000), "{system}");
+        assert_eq!(pom(&stats), [1000, 0, 1000, 0], "{system}");
+        // 100 pages of 4 KiB are in 25 lines, which the caches hold after the first of each.
+        let served = |level: &str| stats.values[&format!("tlb.stages.pom.refs.{level}")];
+        assert_eq!(["l1", "l2", "l3", "dram", "remote"].map(served).iter().sum::<u64>(), 1000);
+        assert_eq!(served("dram"), 0, "walks have just written these lines");
+        assert_eq!(stats.values["cache.refs.walk"], 0, "they are no references of walks");
+        // Pages that were never touched: one whole walk, whose result is written, as are those of kernels.
+        let stats = loads(system, &[POM], &[], &(0..200).collect::<Vec<_>>());
+        let [walks, of_kernels] = ["walk.count", "walk.kernel.count"].map(|name| stats.values[name]);
+        assert_eq!((walks, stats.values["tlb.stages.pom.writes"]), (200, 200 + of_kernels), "{system}");
+    }
+}
+
+#[test]
+fn a_page_that_is_unmapped_begins_a_new_life() {
+    for (system, stage) in SYSTEMS.into_iter().zip([POM, r#"machine.tlb.stages.large={"entries":"unlimited"}"#]) {
+        let walks = |lives: u64| {
+            let mut script = ScriptWriter::new();
+            for _ in 0..lives {
+                script.mmap(0, BASE, 1 << 22);
+                rounds(100, 3).iter().for_each(|page| script.load(0, BASE + page * 4096));
+                script.event(0, EventKind::Munmap { addr: BASE, len: 1 << 22 });
+            }
+            run(&config(system, &[&ONE_PAGE[..], &[stage]].concat()), script.finish(), &[0]).1.values["walk.count"]
+        };
+        assert_eq!((walks(2) - walks(1), walks(3) - walks(2)), (100, 100), "{system} {stage}");
+    }
+}
+
+#[test]
+fn a_page_of_2_mib_takes_one_line_once_its_size_is_known() {
+    let after = |rounds: u64| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 16 << 21);
+        (0..rounds).flat_map(|_| 0..8).for_each(|page| script.load(0, BASE + page * (2 << 21)));
+        run(&config("radix-2m", &[&ONE_PAGE[..], &[POM]].concat()), script.finish(), &[0]).1
+    };
+    let stats = after(11).since(&after(1));
+    assert_eq!((stats.values["walk.count"], pom(&stats)), (0, [80, 0, 80, 0]));
+    assert_eq!(stats.values["tlb.stages.pom.wrong_size"], 0);
+}
+
+#[test]
+fn a_pom_tlb_that_is_too_small_walks_for_the_pages_that_its_sets_cannot_hold() {
+    // Two sets of four entries: eight pages in turn fit, and of ten each set has five.
+    let small = r#"machine.tlb.stages.pom={"small_bytes":128,"large_bytes":64}"#;
+    for (pages, walks) in [(8, 0), (10, 100)] {
+        let stats = loads("radix", &[small], &rounds(pages, 2), &rounds(pages, 10));
+        assert_eq!((stats.values["walk.count"], stats.values["tlb.stages.pom.writes"]), (walks, walks), "{pages}");
+        // A page that is in neither partition takes two references before its walk.
+        assert_eq!(stats.values["tlb.stages.pom.refs"], 10 * pages + walks, "{pages}");
+    }
+}
+
+/// A program on two cores: one thread loads pages, and then the other.
+fn on_two_cores(stage: &str) -> Statistics {
+    let after = |second: u64| {
+        let mut script = ScriptWriter::new();
+        let other = script.thread(0);
+        script.mmap(0, BASE, 1 << 22);
+        (0..100).for_each(|page| script.load(0, BASE + page * 4096));
+        // Events order the two threads.
+        script.mmap(0, BASE + (1 << 30), 4096);
+        script.load(other, BASE + 200 * 4096);
+        (0..second).for_each(|page| script.load(other, BASE + page * 4096));
+        run(&config("radix", &[&ONE_PAGE[..], &[stage]].concat()), script.finish(), &[0, 2]).1
+    };
+    after(100).since(&after(0))
+}
+
+#[test]
+fn all_cores_share_a_pom_tlb_and_none_a_large_one() {
+    assert_eq!(on_two_cores(POM).values["walk.count"], 0, "the first thread has walked for them");
+    assert_eq!(on_two_cores(r#"machine.tlb.stages.large={"entries":"unlimited"}"#).values["walk.count"], 100);
+}
+
+#[test]
+fn a_shootdown_writes_each_line_of_the_pom_tlb_that_loses_entries_and_the_cpu_waits() {
+    let after = |set: &str, pages: u64| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 1 << 22);
+        (0..100).for_each(|page| script.load(0, BASE + page * 4096));
+        if pages > 0 {
+            let prot = Protection { read: true, ..Protection::default() };
+            script.event(0, EventKind::Mprotect { addr: BASE, len: pages * 4096, prot });
+        }
+        run(&config("radix", &[&ONE_PAGE[..], &[set]].concat()), script.finish(), &[0]).1
+    };
+    let difference = |set: &str, pages: u64| after(set, pages).since(&after(set, 0));
+    // Neighbouring pages are in neighbouring lines.
+    for pages in [1, 8, 32] {
+        let stats = difference(POM, pages);
+        let [writes, dropped, cycles] =
+            ["writes", "dropped", "write_cycles"].map(|name| stats.values[&format!("tlb.stages.pom.{name}")]);
+        assert_eq!((writes, dropped), (pages, pages));
+        let more = stats.values["cycles.kernel"] - difference("machine.tlb.stages={}", pages).values["cycles.kernel"];
+        assert_eq!(more, cycles, "{pages} pages");
+        assert!(cycles > 0);
+    }
+    // A whole space gets a new tag.
+    let stats = difference(POM, 100);
+    assert_eq!(["writes", "dropped"].map(|name| stats.values[&format!("tlb.stages.pom.{name}")]), [0, 0]);
+}
+
+#[test]
+fn references_of_a_pom_tlb_cost_what_the_machine_or_its_own_memory_says() {
+    // Without caches that hold the table's lines: each access reads a line that conflicts with all others of the table.
+    let cycles = |parameters: &str| {
+        let set = format!(r#"machine.tlb.stages.pom={{"small_bytes":"1MiB","large_bytes":64{parameters}}}"#);
+        let tiny = r#"machine.cache.l1={"size_bytes":64,"ways":1,"latency_cycles":4}"#;
+        let caches = [tiny, "machine.cache.l2=null", "machine.cache.l3=null", "machine.cache.dram_latency_cycles=100"];
+        let stats = loads("radix", &[&caches[..], &[&set]].concat(), &rounds(10, 3), &rounds(10, 10));
+        assert_eq!((stats.values["walk.count"], stats.values["tlb.stages.pom.refs.dram"]), (0, 100));
+        stats.values["cycles.translation"] - 100 * u64::from(config("radix", &[]).machine.tlb.l2_latency_cycles)
+    };
+    assert_eq!(cycles(r#","cache_predictor":0"#), 100 * 100);
+    assert_eq!(cycles(""), 100 * 96, "no cache is asked");
+    assert_eq!(cycles(r#","cache_predictor":0,"memory_latency_cycles":60"#), 100 * 60);
+    assert_eq!(cycles(r#","memory_latency_cycles":60"#), 100 * 56);
+}
+
+#[test]
+fn references_of_a_pom_tlb_that_bypass_the_caches_cost_a_hit_of_the_first() {
+    let stats = loads("radix", &[POM, "engine.kernel_refs=off"], &rounds(100, 1), &rounds(100, 10));
+    assert_eq!(pom(&stats), [1000, 0, 1000, 0]);
+    let served = |level: &str| stats.values[&format!("tlb.stages.pom.refs.{level}")];
+    assert_eq!(["l1", "l2", "l3", "dram", "remote"].map(served), [0; 5]);
+    let machine = config("radix", &[]).machine;
+    let of_each = machine.tlb.l2_latency_cycles + machine.cache.l1.latency_cycles;
+    assert_eq!(stats.values["cycles.translation"], 1000 * u64::from(of_each));
 }

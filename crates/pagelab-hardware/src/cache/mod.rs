@@ -380,6 +380,16 @@ impl Hierarchy {
         self.latency[HitLevel::L1 as usize]
     }
 
+    /// Cycles of a request that memory serves, failed look-ups in the caches included.
+    pub fn memory_latency(&self) -> u32 {
+        self.latency[HitLevel::Dram as usize]
+    }
+
+    /// Latency of the last cache.
+    pub fn last_latency(&self) -> u32 {
+        self.bulk_latency[HitLevel::Dram as usize]
+    }
+
     /// Prefetches on the host the simulator's memory that an access to `line` by `core` will read. Changes nothing.
     #[inline(always)]
     pub fn hint(&self, core: CoreId, line: LineAddr) {

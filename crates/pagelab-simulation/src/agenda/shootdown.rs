@@ -126,6 +126,11 @@ impl Simulation {
             self.kernels.drop_guests(&mut self.hw, space, &guests);
         }
         let asid = self.kernels.os.asid(space);
+        if !self.hw.shared_stages.is_empty() {
+            let core = self.scheduler.cpus[by].core;
+            let spent = self.hw.drop_shared(core, asid, what);
+            self.scheduler.cpus[by].clock.spend(Class::Kernel, spent);
+        }
         let generation = self.kernels.generations.advance(asid);
         let runs = |cpu: &Cpu| cpu.space.is_some_and(|loaded| loaded == space || guests.contains(&loaded.layer));
         let mut interrupted = 0;
@@ -165,6 +170,7 @@ impl Simulation {
         for core in CoreId::all(self.hw.units.len()) {
             self.hw.flush_space(core, space.layer, asid);
         }
+        self.hw.flush_shared(asid);
         for cpu in &mut self.scheduler.cpus {
             cpu.pcids.forget(space);
             if cpu.space == Some(space) {

@@ -49,7 +49,7 @@ impl Statistics {
         stats.kernel_branches(scheduler, kernels);
         stats.clocks(scheduler);
         stats.tlbs(scheduler, hw);
-        stats.translation_units(&hw.units);
+        stats.translation_units(hw);
         stats.walks(hw, &kernels.os);
         stats.caches(scheduler, &hw.caches);
         stats.instruction_caches(&hw.caches);

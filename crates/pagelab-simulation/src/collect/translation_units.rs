@@ -2,11 +2,12 @@
 
 use crate::observe::statistics::Statistics;
 use pagelab_base::measure::Measure;
-use pagelab_translate::hardware::CoreUnits;
-use pagelab_translate::translation_unit::{GuestTlb, NestedTlb, TranslationUnit, UnitCounts};
+use pagelab_translate::hardware::{CoreUnits, Hardware};
+use pagelab_translate::translation_unit::{GuestTlb, NestedTlb, StageStatistics, TranslationUnit, UnitCounts};
 
 impl Statistics {
-    pub(super) fn translation_units(&mut self, units: &[CoreUnits]) {
+    pub(super) fn translation_units(&mut self, hw: &Hardware) {
+        let units = &hw.units;
         self.unit_of_walks::<NestedTlb>(units, |core| core.nested.as_ref().map(|unit| unit.counts));
         self.unit_of_walks::<GuestTlb>(units, |core| core.guest.as_ref().map(|unit| unit.counts));
         // All cores have the same units.
@@ -16,12 +17,16 @@ impl Statistics {
                 add(&mut sum.measures, more.measures);
                 sum
             });
-            let mut sum = sum.expect("there is a core");
-            if sum.are_timed {
-                sum.measures = sum.measures.into_iter().map(Measure::timed).collect();
-            }
-            self.add_all(sum.prefix, sum.measures);
+            self.stage(sum.expect("there is a core"));
         }
+        hw.shared_stages.iter().for_each(|stage| self.stage(stage.statistics()));
+    }
+
+    fn stage(&mut self, mut stage: StageStatistics) {
+        if stage.are_timed {
+            stage.measures = stage.measures.into_iter().map(Measure::timed).collect();
+        }
+        self.add_all(stage.prefix, stage.measures);
     }
 
     /// Statistics of a unit that walks use. They are reported (as 0) even if the machine has no such unit.

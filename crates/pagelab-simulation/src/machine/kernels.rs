@@ -152,6 +152,11 @@ impl Kernels {
                 }
             }
         }
+        if !hw.shared_stages.is_empty() {
+            let spaces = guests.iter().flat_map(|&guest| &self.os.layers[guest].spaces);
+            spaces.for_each(|space| hw.flush_shared(space.asid));
+            hw.flush_shared(self.os.asid(host));
+        }
         for core in CoreId::all(hw.units.len()) {
             hw.flush_space(core, host.layer, self.os.asid(host));
             for &guest in guests {

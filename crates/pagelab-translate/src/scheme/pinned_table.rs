@@ -51,11 +51,11 @@ impl Hardware {
                 *cycles += pinned.miss_cycles;
                 self.caches.pass(pinned.miss_cycles);
                 let found = self.walk_to_machine(layers, core, space, va, Intent::Load, cycles)?;
-                self.units[core].enter_second(asid, va, found, Origin::Kernel, true);
+                self.enter_second(core, asid, va, found, Origin::Kernel, true);
                 found
             }
         };
-        self.units[core].enter_first(Intent::Load, asid, va, found, Origin::Kernel, true);
+        self.enter_first(core, Intent::Load, asid, va, found, Origin::Kernel, true);
         Ok(found.address(va))
     }
 }

@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Entry, FillSource, LookUpPlace, MOST_PROPOSALS, TranslationUnit, UnitLookUp};
-use pagelab_base::addr::VirtAddr;
+use super::{Entry, FillSource, LineCounts, Lines, LookUpPlace, MOST_PROPOSALS, TranslationUnit, UnitLookUp};
+use pagelab_base::addr::{LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Measure;
@@ -38,7 +38,18 @@ pub struct UnitCounts {
     walk_cycles: Cycles,
     /// References of the prefetch walks, as in [`PrefetchWalk`].
     walk_refs: [u64; HitLevel::ALL.len()],
+    /// References of a unit in memory.
+    lines: LineCounts,
 }
+
+/// A level that serves references, the end of a statistic's name, and what it is called.
+const PLACES: [(HitLevel, &str, &str); 5] = [
+    (HitLevel::L1, "l1", "the first-level data cache"),
+    (HitLevel::L2, "l2", "the second-level cache"),
+    (HitLevel::L3, "l3", "the last-level cache"),
+    (HitLevel::Dram, "dram", "memory"),
+    (HitLevel::Remote, "remote", "another core's cache"),
+];
 
 impl UnitCounts {
     /// Statistics of look-ups and misses of a unit at this place.
@@ -62,13 +73,6 @@ impl UnitCounts {
 
     /// Statistics of the prefetch walks.
     fn walk_measures(&self) -> Vec<Measure> {
-        const PLACES: [(HitLevel, &str, &str); 5] = [
-            (HitLevel::L1, "l1", "the first-level data cache"),
-            (HitLevel::L2, "l2", "the second-level cache"),
-            (HitLevel::L3, "l3", "the last-level cache"),
-            (HitLevel::Dram, "dram", "memory"),
-            (HitLevel::Remote, "remote", "another core's cache"),
-        ];
         let refs = self.walk_refs.iter().sum();
         let mut all = vec![
             Measure::count("walks", self.walks, "Prefetch walks; not included in walk.count"),
@@ -83,6 +87,25 @@ impl UnitCounts {
         all.extend(PLACES.iter().map(|&(level, name, place)| {
             let refs = self.walk_refs[level as usize];
             Measure::count(format!("refs.{name}"), refs, format!("References of prefetch walks that {place} served"))
+        }));
+        all
+    }
+
+    /// Statistics of references to a unit in memory.
+    fn line_measures(&self) -> Vec<Measure> {
+        let LineCounts { reads, writes, write_cycles, levels } = self.lines;
+        let mut all = vec![
+            Measure::count("refs", reads, "Memory references of look-ups; not included in cache.refs.walk"),
+            Measure::count("writes", writes, "Memory references that wrote entries after walks, or dropped them"),
+            Measure::cycles(
+                "write_cycles",
+                write_cycles,
+                "Cycles of these references; no access waits for those after walks",
+            ),
+        ];
+        all.extend(PLACES.iter().map(|&(level, name, place)| {
+            let text = format!("References of look-ups and writes that {place} served");
+            Measure::count(format!("refs.{name}"), levels[level as usize], text)
         }));
         all
     }
@@ -104,8 +127,13 @@ impl<U: TranslationUnit> Counted<U> {
 
     /// See [`TranslationUnit::look_up`].
     #[inline(always)]
-    pub fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation<U::Target>> {
-        let held = self.unit.look_up(look_up, cycles);
+    pub fn look_up(
+        &mut self,
+        look_up: &UnitLookUp,
+        lines: &mut impl Lines,
+        cycles: &mut Cycles,
+    ) -> Option<Translation<U::Target>> {
+        let held = self.unit.look_up(look_up, lines, cycles);
         debug_assert!(held.is_none_or(|held| look_up.is_allowed_by(&held)), "what it returns allows the access");
         self.counts.look_ups += 1;
         self.counts.misses += u64::from(held.is_none());
@@ -119,8 +147,23 @@ impl<U: TranslationUnit> Counted<U> {
 
     /// See [`TranslationUnit::fill`].
     #[inline(always)]
-    pub fn fill(&mut self, entry: &Entry<U::Target>, source: FillSource) {
-        self.unit.fill(entry, source);
+    pub fn fill(&mut self, entry: &Entry<U::Target>, source: FillSource, lines: &mut impl Lines) {
+        self.unit.fill(entry, source, lines);
+    }
+
+    /// Counts references that the unit has made.
+    pub fn count_lines(&mut self, more: &LineCounts) {
+        self.counts.lines.add(more);
+    }
+
+    /// See [`TranslationUnit::memory_bytes`].
+    pub fn memory_bytes(&self) -> u64 {
+        self.unit.memory_bytes()
+    }
+
+    /// See [`TranslationUnit::put_at`].
+    pub fn put_at(&mut self, first: LineAddr) {
+        self.unit.put_at(first);
     }
 
     /// See [`TranslationUnit::next_walks`].
@@ -138,8 +181,8 @@ impl<U: TranslationUnit> Counted<U> {
     }
 
     /// See [`TranslationUnit::invalidate`].
-    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
-        self.unit.invalidate(asid, start, end);
+    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, lines: &mut impl Lines) {
+        self.unit.invalidate(asid, start, end, lines);
     }
 
     /// See [`TranslationUnit::flush`].
@@ -152,6 +195,11 @@ impl<U: TranslationUnit> Counted<U> {
         let mut all =
             if U::PREFETCHES { self.counts.walk_measures() } else { self.counts.look_up_measures(U::PLACE).into() };
         let text = "Bits of storage of the units of all cores in use; an entry takes 102 (an estimate)";
+        if U::IS_IN_MEMORY {
+            all.extend(self.counts.line_measures());
+            let text = "Bytes of memory that it takes, beyond machine.memory_bytes";
+            all.push(Measure::state("memory_bytes", self.unit.memory_bytes(), "bytes", text));
+        }
         all.push(Measure::state("storage_bits", self.unit.storage_bits(), "bits", text));
         all.extend(self.unit.measures());
         all

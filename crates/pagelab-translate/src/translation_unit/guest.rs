@@ -12,7 +12,7 @@
 //! Deviations: a page of 1 GiB takes one entry per 2 MiB. Pages of 4 KiB are looked up too, and always miss.
 
 use super::nested::NestedTlbConfig;
-use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{PageSize, PhysAddr, VirtAddr};
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::cycles::Cycles;
@@ -55,7 +55,12 @@ impl TranslationUnit for GuestTlb {
     }
 
     #[inline(always)]
-    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation<PhysAddr>> {
+    fn look_up(
+        &mut self,
+        look_up: &UnitLookUp,
+        _: &mut impl Lines,
+        cycles: &mut Cycles,
+    ) -> Option<Translation<PhysAddr>> {
         *cycles += self.latency;
         let number = number(look_up.va);
         let held = self.array.lookup(number, key(look_up.asid, number)).map(Translation::from_word);
@@ -67,7 +72,7 @@ impl TranslationUnit for GuestTlb {
     }
 
     #[inline(always)]
-    fn fill(&mut self, entry: &Entry<PhysAddr>, source: FillSource) {
+    fn fill(&mut self, entry: &Entry<PhysAddr>, source: FillSource, _: &mut impl Lines) {
         let &Entry { asid, va, translation: page } = entry;
         match source {
             FillSource::Walk if page.size() != PageSize::Size4K => {
@@ -78,7 +83,7 @@ impl TranslationUnit for GuestTlb {
         }
     }
 
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
         let pages = number(start)..=number(VirtAddr(end.0.saturating_sub(1)));
         self.array.invalidate(|key, _| key & 0xffff == u64::from(asid.0) && pages.contains(&(key >> 16)));
     }
@@ -94,6 +99,7 @@ impl TranslationUnit for GuestTlb {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NoLines;
     use super::*;
     use pagelab_base::assoc::AssocPolicy;
     use pagelab_base::page_fault::{Intent, Origin};
@@ -105,11 +111,15 @@ mod tests {
         let (asid, other, va) = (Asid(1), Asid(2), VirtAddr(0x60_3000));
         let mut cycles = Cycles::ZERO;
         let mut look_up = |tlb: &mut GuestTlb, asid, va, intent| {
-            tlb.look_up(&UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }, &mut cycles)
+            tlb.look_up(
+                &UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO },
+                &mut NoLines,
+                &mut cycles,
+            )
         };
         let fill = |tlb: &mut GuestTlb, va, size, dirty| {
             let translation = Translation::new(PhysAddr(0x4000_0000), size, true, dirty);
-            tlb.fill(&Entry { asid, va, translation }, FillSource::Walk);
+            tlb.fill(&Entry { asid, va, translation }, FillSource::Walk, &mut NoLines);
         };
         fill(&mut tlb, va, PageSize::Size4K, true);
         assert_eq!(look_up(&mut tlb, asid, va, Intent::Load), None);
@@ -121,10 +131,10 @@ mod tests {
         assert_eq!(look_up(&mut tlb, asid, va, Intent::Store), None, "a walk has to set the dirty bit");
         fill(&mut tlb, va, PageSize::Size2M, true);
         assert!(look_up(&mut tlb, asid, va, Intent::Store).is_some());
-        tlb.invalidate(asid, VirtAddr(0x40_0000), VirtAddr(0x60_0000));
+        tlb.invalidate(asid, VirtAddr(0x40_0000), VirtAddr(0x60_0000), &mut NoLines);
         tlb.flush(other);
         assert!(tlb.holds(asid, va));
-        tlb.invalidate(asid, VirtAddr(0x7f_f000), VirtAddr(0x80_0000));
+        tlb.invalidate(asid, VirtAddr(0x7f_f000), VirtAddr(0x80_0000), &mut NoLines);
         assert!(!tlb.holds(asid, va), "a part of the page has changed");
         fill(&mut tlb, VirtAddr(0x4060_3000), PageSize::Size1G, true);
         let held = look_up(&mut tlb, asid, VirtAddr(0x4060_0000), Intent::Load).unwrap();

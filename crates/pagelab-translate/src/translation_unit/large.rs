@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp, VA_MASK};
+use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp, VA_MASK};
 use pagelab_base::addr::{MachineAddr, PageSize, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
@@ -142,7 +142,7 @@ impl TranslationUnit for LargeTlb {
         vec![limited(1, 1), limited(12, 2), LargeTlbConfig { entries: unlimited, ..LargeTlbConfig::default() }]
     }
 
-    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, _: &mut impl Lines, cycles: &mut Cycles) -> Option<Translation> {
         *cycles += self.latency;
         let seen = self.seen;
         let mut sizes = PageSize::ALL.into_iter().filter(|&size| seen[size as usize]);
@@ -167,7 +167,7 @@ impl TranslationUnit for LargeTlb {
         })
     }
 
-    fn fill(&mut self, entry: &Entry, source: FillSource) {
+    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
         match source {
             FillSource::Walk => {
                 let size = entry.translation.size();
@@ -188,7 +188,7 @@ impl TranslationUnit for LargeTlb {
         }
     }
 
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
         let (last, seen) = (VirtAddr(end.0.wrapping_sub(1)), self.seen);
         for size in PageSize::ALL.into_iter().filter(|&size| seen[size as usize]) {
             self.drop_keys(&(key(asid, size, number(start, size))..=key(asid, size, number(last, size))));
@@ -210,6 +210,7 @@ impl TranslationUnit for LargeTlb {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NoLines;
     use super::*;
     use pagelab_base::page_fault::{Intent, Origin};
 
@@ -226,7 +227,7 @@ mod tests {
     fn hits(unit: &mut LargeTlb, asid: u16, va: u64, intent: Intent) -> bool {
         let (asid, va, origin, now) = (Asid(asid), VirtAddr(va), Origin::Program, Cycles::ZERO);
         let mut cycles = Cycles::ZERO;
-        let held = unit.look_up(&UnitLookUp { asid, va, intent, origin, now }, &mut cycles);
+        let held = unit.look_up(&UnitLookUp { asid, va, intent, origin, now }, &mut NoLines, &mut cycles);
         assert_eq!(cycles, Cycles(5), "hit or miss");
         held.is_some()
     }
@@ -239,10 +240,12 @@ mod tests {
         let mut unlimited = tlb(UNLIMITED, 2);
         for unit in [&mut limited, &mut unlimited] {
             // Even pages share a set.
-            [2, 4].iter().for_each(|page| unit.fill(&entry(page << 12, PageSize::Size4K, true), FillSource::Walk));
+            [2, 4]
+                .iter()
+                .for_each(|page| unit.fill(&entry(page << 12, PageSize::Size4K, true), FillSource::Walk, &mut NoLines));
             assert!(hits(unit, 1, 2 << 12, Intent::Load));
-            unit.fill(&entry(6 << 12, PageSize::Size4K, true), FillSource::Walk);
-            unit.fill(&entry(8 << 12, PageSize::Size4K, true), FillSource::Eviction);
+            unit.fill(&entry(6 << 12, PageSize::Size4K, true), FillSource::Walk, &mut NoLines);
+            unit.fill(&entry(8 << 12, PageSize::Size4K, true), FillSource::Eviction, &mut NoLines);
             assert!(!hits(unit, 1, 8 << 12, Intent::Load), "only walks fill it");
         }
         assert_eq!([2, 4, 6].map(|page| hits(&mut limited, 1, page << 12, Intent::Load)), [true, false, true]);
@@ -257,9 +260,9 @@ mod tests {
         for entries in [TlbEntries::Limited(8), UNLIMITED] {
             let range = |asid: u16, start: u64, end: u64| {
                 let mut unit = tlb(entries, 8);
-                unit.fill(&entry(0x5000, PageSize::Size4K, true), FillSource::Walk);
-                unit.fill(&entry(0x60_0000, PageSize::Size2M, true), FillSource::Walk);
-                unit.invalidate(Asid(asid), VirtAddr(start), VirtAddr(end));
+                unit.fill(&entry(0x5000, PageSize::Size4K, true), FillSource::Walk, &mut NoLines);
+                unit.fill(&entry(0x60_0000, PageSize::Size2M, true), FillSource::Walk, &mut NoLines);
+                unit.invalidate(Asid(asid), VirtAddr(start), VirtAddr(end), &mut NoLines);
                 [0x5fff, 0x7f_ffff].map(|va| hits(&mut unit, 1, va, Intent::Load))
             };
             assert_eq!(range(1, 0x4000, 0x5000), [true, true]);
@@ -275,10 +278,10 @@ mod tests {
     fn a_clean_page_serves_no_store_and_a_newer_entry_replaces_it() {
         for entries in [TlbEntries::Limited(8), UNLIMITED] {
             let mut unit = tlb(entries, 8);
-            unit.fill(&entry(0x60_0000, PageSize::Size2M, false), FillSource::Walk);
+            unit.fill(&entry(0x60_0000, PageSize::Size2M, false), FillSource::Walk, &mut NoLines);
             let mut hits = |intent| [hits(&mut unit, 1, 0x60_0008, intent), hits(&mut unit, 2, 0x60_0008, intent)];
             assert_eq!((hits(Intent::Load), hits(Intent::Store)), ([true, false], [false, false]));
-            unit.fill(&entry(0x60_0000, PageSize::Size2M, true), FillSource::Walk);
+            unit.fill(&entry(0x60_0000, PageSize::Size2M, true), FillSource::Walk, &mut NoLines);
             assert!(self::hits(&mut unit, 1, 0x60_0008, Intent::Store));
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A unit is looked up at a [`LookUpPlace`]: after the last TLB has missed, or within the walk of a guest. It is filled
 //! by walks, by entries that the last TLB evicts, by hits of later stages, or by prefetch walks that it asks for. Every
-//! core has its own units, which its hardware threads share. The TLBs themselves are not units: an access looks them up
-//! first, in code that knows their shapes.
+//! core has its own units, which its hardware threads share, except for those that all cores share. The TLBs themselves
+//! are not units: an access looks them up first, in code that knows their shapes.
 //!
 //! A design is one file here that implements [`TranslationUnit`], or [`TlbPrefetcher`] for what every prefetcher does
 //! alike, and one line below. From these lines `registry.rs`
@@ -16,6 +16,7 @@
 
 mod counted;
 mod entry;
+mod lines;
 mod prefetcher;
 #[macro_use]
 mod registry;
@@ -29,10 +30,11 @@ use serde::de::DeserializeOwned;
 
 pub use self::counted::{Counted, PrefetchWalk, UnitCounts};
 pub use self::entry::{ENTRY_BITS, Entry, VA_MASK};
+pub use self::lines::{CoreLines, LineCounts, LineRead, LineServed, Lines, NoLines};
 pub use self::nested::NestedTlbConfig;
 pub use self::prefetcher::{BufferConfig, DataMiss, MOST_PROPOSALS, Prefetching, Proposals, TlbPrefetcher};
 pub use self::stage::StageStatistics;
-use pagelab_base::addr::VirtAddr;
+use pagelab_base::addr::{LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Measure;
@@ -48,6 +50,7 @@ translation_units! {
         TlbStagesConfig in "machine.tlb.stages" {
             large::LargeTlb = "a large TLB, also without a limit of entries, at a fixed latency: a yardstick";
             victim::VictimTlb = "entries that the last TLB evicted, in a fully associative array; a hit swaps";
+            pom::PomTlb = "a set-associative table in memory that all cores share, a line per look-up (POM-TLB)";
         }
         /// Prefetchers of translations, looked up after the stages. Each is `off`, its parameters, or `on` if no
         /// parameter is required.
@@ -137,6 +140,10 @@ pub enum FillSource {
 /// - A returned translation allows the access ([`UnitLookUp::is_allowed_by`]). It may cover only a part of a larger
 ///   page.
 /// - `look_up` adds the cycles of the look-up to `cycles`, hit or miss, and nothing else.
+/// - A unit that keeps its entries in memory makes each reference through `lines`, from its own addresses
+///   ([`put_at`](Self::put_at)). Others ignore `lines`.
+/// - A unit that all cores share takes no evictions: a TLB may hold translations that its core drops before it uses
+///   them again.
 /// - [`invalidate`](Self::invalidate) drops every page that overlaps the range; a page is a range of its own size.
 ///   [`flush`](Self::flush) drops all pages of a space. A unit may drop more than that.
 /// - After its construction a unit allocates no memory, unless it is of unlimited size. Random choices come from the
@@ -157,6 +164,10 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Whether it asks for prefetch walks ([`next_walks`](Self::next_walks)). Page tables that the walker does not read
     /// by itself refuse such a unit.
     const PREFETCHES: bool = false;
+    /// Whether all cores share one unit, which is looked up after those of the core. Otherwise each core has its own.
+    const IS_SHARED: bool = false;
+    /// Whether its entries are in memory, so that look-ups and fills make references.
+    const IS_IN_MEMORY: bool = false;
 
     /// An empty unit; `key` is the configuration key of its parameters, for errors. Errors: impossible parameters.
     fn new(parameters: &Self::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError>;
@@ -165,13 +176,18 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     fn samples() -> Vec<Self::Parameters>;
 
     /// The translation of an address, if there is one that allows the access; adds the cycles of the look-up.
-    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation<Self::Target>>;
+    fn look_up(
+        &mut self,
+        look_up: &UnitLookUp,
+        lines: &mut impl Lines,
+        cycles: &mut Cycles,
+    ) -> Option<Translation<Self::Target>>;
 
     /// Whether it holds a translation of an address; does not change its state.
     fn holds(&self, asid: Asid, va: VirtAddr) -> bool;
 
     /// Offers a translation. A unit takes translations from the sources that it is designed for, and ignores others.
-    fn fill(&mut self, entry: &Entry<Self::Target>, source: FillSource);
+    fn fill(&mut self, entry: &Entry<Self::Target>, source: FillSource, lines: &mut impl Lines);
 
     /// Addresses for prefetch walks, after a TLB miss whose translation is `found`. A walk is skipped if a data TLB or
     /// a stage holds the page. No access waits for it, and it never faults.
@@ -180,12 +196,20 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     }
 
     /// Drops the pages that overlap `start..end` of an address space.
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr);
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, lines: &mut impl Lines);
 
     /// Drops all pages of an address space.
     fn flush(&mut self, asid: Asid);
 
-    /// Bits of storage that its hardware takes, with [`ENTRY_BITS`] for an entry that may be of any page.
+    /// Bytes of memory that it takes, beyond the memory of kernels; whole lines.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Says where this memory begins, before it is used.
+    fn put_at(&mut self, _first: LineAddr) {}
+
+    /// Bits of storage that its hardware takes, without memory; [`ENTRY_BITS`] for an entry that may be of any page.
     fn storage_bits(&self) -> u64;
 
     /// Further statistics, besides look-ups, storage and prefetch walks; their names follow

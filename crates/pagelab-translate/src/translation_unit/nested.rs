@@ -11,7 +11,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
@@ -83,7 +83,7 @@ impl TranslationUnit for NestedTlb {
     }
 
     #[inline(always)]
-    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, _: &mut impl Lines, cycles: &mut Cycles) -> Option<Translation> {
         *cycles += self.latency;
         let frame = frame(look_up.va);
         let held = self.array.lookup(frame, key(look_up.asid, frame)).map(Translation::from_word);
@@ -95,7 +95,7 @@ impl TranslationUnit for NestedTlb {
     }
 
     #[inline(always)]
-    fn fill(&mut self, entry: &Entry, source: FillSource) {
+    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
         match source {
             FillSource::Walk => {
                 let frame = frame(entry.va);
@@ -105,7 +105,7 @@ impl TranslationUnit for NestedTlb {
         }
     }
 
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
         self.array.invalidate(|key, word| {
             let va = VirtAddr(key >> 16 << FRAME_SHIFT);
             let entry: Entry = Entry { asid: Asid(key as u16), va, translation: Translation::from_word(word) };

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
@@ -175,7 +175,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
     }
 
     /// Removes the entry. Waits for a walk that is still in progress.
-    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, _: &mut impl Lines, cycles: &mut Cycles) -> Option<Translation> {
         if look_up.origin != Origin::Program {
             return None;
         }
@@ -200,7 +200,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
         self.buffer.iter().any(|fetched| fetched.entry.covers(asid, va))
     }
 
-    fn fill(&mut self, entry: &Entry, source: FillSource) {
+    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
         match source {
             FillSource::Prefetch { arrives } => {
                 self.counts.entered += 1;
@@ -224,7 +224,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
         proposals.pages
     }
 
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
         self.drop(|entry| entry.overlaps(asid, start, end));
     }
 
@@ -290,6 +290,7 @@ pub(super) fn proposed<P: TlbPrefetcher>(parameters: &P::Parameters, misses: &[(
 
 #[cfg(test)]
 mod tests {
+    use super::super::NoLines;
     use super::*;
     use crate::translation_unit::NextPage;
     use pagelab_base::addr::PageSize;
@@ -302,7 +303,7 @@ mod tests {
         for &page in pages {
             let translation = Translation::new(MachineAddr(page << 12), PageSize::Size4K, true, page.is_multiple_of(2));
             let entry = Entry { asid: ASID, va: VirtAddr(page << 12), translation };
-            unit.fill(&entry, FillSource::Prefetch { arrives: Cycles(100) });
+            unit.fill(&entry, FillSource::Prefetch { arrives: Cycles(100) }, &mut NoLines);
         }
         unit
     }
@@ -312,7 +313,7 @@ mod tests {
         let va = VirtAddr(page << 12 | 8);
         let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles(now) };
         let mut waited = Cycles::ZERO;
-        unit.look_up(&look_up, &mut waited).map(|_| waited)
+        unit.look_up(&look_up, &mut NoLines, &mut waited).map(|_| waited)
     }
 
     #[test]
@@ -336,8 +337,8 @@ mod tests {
     fn translations_evicted_from_the_tlbs_leave_the_buffer() {
         let range = |start: u64, end: u64| {
             let mut unit = buffer(&[4, 5]);
-            unit.invalidate(ASID, VirtAddr(start), VirtAddr(end));
-            unit.invalidate(Asid(9), VirtAddr(0), VirtAddr(u64::MAX));
+            unit.invalidate(ASID, VirtAddr(start), VirtAddr(end), &mut NoLines);
+            unit.invalidate(Asid(9), VirtAddr(0), VirtAddr(u64::MAX), &mut NoLines);
             [4, 5].map(|page| take(&mut unit, ASID, page, false, 0).is_some())
         };
         assert_eq!(range(0x4fff, 0x5000), [false, true]);

@@ -41,19 +41,22 @@ macro_rules! translation_units {
                     true $(&& !self.$stage.is_on())*
                 }
 
-                /// The units that are on; `rng` makes a generator from its name. Errors: impossible parameters.
-                pub fn stages(&self, rng: impl Fn(&str) -> Rng) -> Result<Vec<Stage>, EngineError> {
+                /// The units that are on: those that all cores share, or those of one core. `rng` makes a generator
+                /// from its name. Errors: impossible parameters.
+                pub fn stages(&self, shared: bool, rng: impl Fn(&str) -> Rng) -> Result<Vec<Stage>, EngineError> {
                     let mut all = Vec::new();
-                    $(if let Some(parameters) = self.$stage.on() {
+                    $(if let Some(parameters) = self.$stage.on().filter(|_| $Stage::IS_SHARED == shared) {
                         let key = concat!($part, ".", stringify!($stage));
                         all.push(Stage::$Stage(Counted::new(parameters, key, &rng(key))?));
                     })*
                     Ok(all)
                 }
 
-                /// Refuses impossible parameters.
-                pub fn validate(&self) -> Result<(), EngineError> {
-                    self.stages(|part| Rng::new(0, part)).map(drop)
+                /// Refuses impossible parameters. Returns the bytes of memory that the units take.
+                pub fn validate(&self) -> Result<u64, EngineError> {
+                    let rng = |part: &str| Rng::new(0, part);
+                    self.stages(false, rng)?;
+                    Ok(self.stages(true, rng)?.iter().map(Stage::memory_bytes).sum())
                 }
 
                 /// The key of the first unit that is on and prefetches, if there is one.
@@ -78,6 +81,7 @@ macro_rules! translation_units {
         /// A unit at [`LookUpPlace::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each
         /// function does.
         #[derive(Clone, Debug)]
+        #[expect(clippy::large_enum_variant, reason = "machines have few stages")]
         pub enum Stage {
             $($(#[doc = $about] $Stage(Counted<$Stage>),)*)*
         }

@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Counted, Entry, FillSource, MOST_PROPOSALS, PrefetchWalk, Stage, TranslationUnit, UnitLookUp};
-use pagelab_base::addr::VirtAddr;
+use super::{CoreLines, Counted, Entry, FillSource, MOST_PROPOSALS, PrefetchWalk, Stage, TranslationUnit, UnitLookUp};
+use pagelab_base::addr::{LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::measure::Measure;
 use pagelab_base::translation::Translation;
@@ -23,8 +23,15 @@ pub struct StageStatistics {
 /// See [`TranslationUnit`] for what each of these does.
 impl Stage {
     /// See [`TranslationUnit::look_up`].
-    pub fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
-        each_stage!(self, unit => unit.look_up(look_up, cycles))
+    pub fn look_up(
+        &mut self,
+        look_up: &UnitLookUp,
+        lines: &mut CoreLines<'_>,
+        cycles: &mut Cycles,
+    ) -> Option<Translation> {
+        let held = each_stage!(self, unit => unit.look_up(look_up, lines, cycles));
+        self.count_lines(lines);
+        held
     }
 
     /// See [`TranslationUnit::holds`].
@@ -33,8 +40,26 @@ impl Stage {
     }
 
     /// See [`TranslationUnit::fill`].
-    pub fn fill(&mut self, entry: &Entry, source: FillSource) {
-        each_stage!(self, unit => unit.fill(entry, source));
+    pub fn fill(&mut self, entry: &Entry, source: FillSource, lines: &mut CoreLines<'_>) {
+        each_stage!(self, unit => unit.fill(entry, source, lines));
+        self.count_lines(lines);
+    }
+
+    /// Counts the references that its design has just made; returns the cycles of those that write.
+    fn count_lines(&mut self, lines: &mut CoreLines<'_>) -> Cycles {
+        let counts = lines.take_counts();
+        each_stage!(self, unit => unit.count_lines(&counts));
+        counts.write_cycles
+    }
+
+    /// See [`TranslationUnit::memory_bytes`].
+    pub fn memory_bytes(&self) -> u64 {
+        each_stage!(self, unit => unit.memory_bytes())
+    }
+
+    /// See [`TranslationUnit::put_at`].
+    pub fn put_at(&mut self, first: LineAddr) {
+        each_stage!(self, unit => unit.put_at(first));
     }
 
     /// See [`TranslationUnit::next_walks`].
@@ -47,9 +72,10 @@ impl Stage {
         each_stage!(self, unit => unit.count_walk(walk));
     }
 
-    /// See [`TranslationUnit::invalidate`].
-    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
-        each_stage!(self, unit => unit.invalidate(asid, start, end));
+    /// See [`TranslationUnit::invalidate`]. Returns the cycles of its references.
+    pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, lines: &mut CoreLines<'_>) -> Cycles {
+        each_stage!(self, unit => unit.invalidate(asid, start, end, lines));
+        self.count_lines(lines)
     }
 
     /// See [`TranslationUnit::flush`].

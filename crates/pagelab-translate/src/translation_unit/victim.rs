@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ENTRY_BITS, Entry, FillSource, LookUpPlace, TranslationUnit, UnitLookUp};
+use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
@@ -70,7 +70,7 @@ impl TranslationUnit for VictimTlb {
         [1, 8].map(|entries| VictimTlbConfig { entries, ..VictimTlbConfig::default() }).into()
     }
 
-    fn look_up(&mut self, look_up: &UnitLookUp, cycles: &mut Cycles) -> Option<Translation> {
+    fn look_up(&mut self, look_up: &UnitLookUp, _: &mut impl Lines, cycles: &mut Cycles) -> Option<Translation> {
         *cycles += self.latency;
         let at = self.entries.iter().position(|entry| entry.covers(look_up.asid, look_up.va))?;
         // If it does not allow the access, the walk that follows inserts a newer one in the TLB.
@@ -82,7 +82,7 @@ impl TranslationUnit for VictimTlb {
         self.entries.iter().any(|entry| entry.covers(asid, va))
     }
 
-    fn fill(&mut self, entry: &Entry, source: FillSource) {
+    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
         match source {
             FillSource::Eviction => {
                 self.entries.retain(|held| !held.covers(entry.asid, entry.va));
@@ -97,7 +97,7 @@ impl TranslationUnit for VictimTlb {
         }
     }
 
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
         self.entries.retain(|entry| !entry.overlaps(asid, start, end));
     }
 
@@ -116,6 +116,7 @@ impl TranslationUnit for VictimTlb {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NoLines;
     use super::*;
     use pagelab_base::addr::PageSize;
     use pagelab_base::page_fault::{Intent, Origin};
@@ -123,7 +124,7 @@ mod tests {
     fn hits(unit: &mut VictimTlb, page: u64, intent: Intent) -> bool {
         let va = VirtAddr(page << 12 | 8);
         let look_up = UnitLookUp { asid: Asid(1), va, intent, origin: Origin::Program, now: Cycles::ZERO };
-        unit.look_up(&look_up, &mut Cycles(0)).is_some()
+        unit.look_up(&look_up, &mut NoLines, &mut Cycles(0)).is_some()
     }
 
     #[test]
@@ -134,9 +135,9 @@ mod tests {
             let translation = Translation::new(MachineAddr(page << 13), PageSize::Size4K, true, dirty);
             Entry { asid: Asid(1), va: VirtAddr(page << 12), translation }
         };
-        unit.fill(&entry(1, true), FillSource::Walk);
+        unit.fill(&entry(1, true), FillSource::Walk, &mut NoLines);
         assert!(!hits(&mut unit, 1, Intent::Load), "the TLB has it");
-        (1..=3).for_each(|page| unit.fill(&entry(page, page > 2), FillSource::Eviction));
+        (1..=3).for_each(|page| unit.fill(&entry(page, page > 2), FillSource::Eviction, &mut NoLines));
         assert!(!hits(&mut unit, 1, Intent::Load), "it was the oldest and was replaced");
         assert!(hits(&mut unit, 3, Intent::Store));
         assert!(!hits(&mut unit, 3, Intent::Store), "it has moved back to the TLB");

@@ -122,6 +122,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         // [`super::eligibility`] decides which of these are used, and which do not matter or are off.
         let Hardware {
             units,
+            shared_stages: _,
             mmu_caches,
             caches,
             walks,

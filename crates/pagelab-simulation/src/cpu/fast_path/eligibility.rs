@@ -150,6 +150,7 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
             && asks(LookUpPlace::GuestPages, guest.is_some())
     };
     !hw.units.is_empty()
+        && (LookUpPlace::AfterTlbs.is_on_fast_path() || hw.shared_stages.is_empty())
         && hw.units.iter().all(is_eligible)
         && !hw.caches.is_timed()
         && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(CoreId::FIRST, layer).is_asked_by_entry())

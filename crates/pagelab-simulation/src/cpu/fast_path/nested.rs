@@ -13,7 +13,7 @@ use pagelab_tables::mmu_cache::{Asid, Pass};
 use pagelab_tables::page_table::WalkPath;
 use pagelab_trace::Access;
 use pagelab_translate::counters::{WALK_LEVELS, WalkCounts};
-use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb, UnitLookUp};
+use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb, NoLines, UnitLookUp};
 
 /// The walker, see the module's text.
 pub(super) struct Nested<'a, U> {
@@ -60,14 +60,14 @@ impl<'a, U: Pass> Nested<'a, U> {
     ) -> Translation {
         let (asid, va) = (self.host_asid, VirtAddr(addr.0));
         if let Some(tlb) = &mut self.nested_tlb
-            && let Some(hit) = tlb.look_up(&look_up(asid, va, write), cycles)
+            && let Some(hit) = tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles)
         {
             return hit;
         }
         self.host.walk(memory, VirtAddr(addr.0), way, cycles);
         let found = way.translation().on_bare_machine();
         if let Some(tlb) = &mut self.nested_tlb {
-            tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
+            tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk, &mut NoLines);
         }
         found
     }
@@ -118,7 +118,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             return None;
         }
         let asid = self.guest_asid;
-        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), cycles));
+        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles));
         if held.is_none() {
             for level in self.guest.pass(va, &way, cycles) {
                 let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
@@ -127,7 +127,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
                 *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)));
             }
             if let Some(tlb) = &mut self.guest_tlb {
-                tlb.fill(&Entry { asid, va, translation: way.translation() }, FillSource::Walk);
+                tlb.fill(&Entry { asid, va, translation: way.translation() }, FillSource::Walk, &mut NoLines);
             }
         }
         let page = self.through_host(memory, data, &below, write, cycles);

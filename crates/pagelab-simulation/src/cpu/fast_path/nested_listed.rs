@@ -11,7 +11,7 @@ use pagelab_hardware::cache::CoreCaches;
 use pagelab_tables::page_table::{WalkList, WalkRef};
 use pagelab_trace::Access;
 use pagelab_translate::counters::WalkCounts;
-use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb};
+use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb, NoLines};
 
 /// The walker, see the module's text.
 pub(super) struct NestedListed<'a> {
@@ -71,13 +71,13 @@ impl Host<'_> {
         let (asid, va) = (self.table.asid, VirtAddr(addr.0));
         let translation = walk.end.as_ref().expect("the walk has been set").translation;
         if let Some(tlb) = &mut self.nested_tlb
-            && let Some(hit) = tlb.look_up(&look_up(asid, va, write), cycles)
+            && let Some(hit) = tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles)
         {
             return hit;
         }
         self.table.walk_on_machine(memory, va, &walk.list, cycles);
         if let Some(tlb) = &mut self.nested_tlb {
-            tlb.fill(&Entry { asid, va, translation }, FillSource::Walk);
+            tlb.fill(&Entry { asid, va, translation }, FillSource::Walk, &mut NoLines);
         }
         translation
     }
@@ -136,12 +136,12 @@ impl<'a, M: MachineShape> Walker<'a, M> for NestedListed<'a> {
             return None;
         }
         let asid = self.guest.asid;
-        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), cycles));
+        let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles));
         if held.is_none() {
             let reader = ThroughHost { host: &mut self.host, memory, walks: to_entries };
             self.guest.walk(va, &self.list, cycles, reader);
             if let Some(tlb) = &mut self.guest_tlb {
-                tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk);
+                tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk, &mut NoLines);
             }
         }
         let page = self.host.translate(memory, to_data, data, write, cycles);
