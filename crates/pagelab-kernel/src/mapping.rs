@@ -403,10 +403,10 @@ pub(super) fn remove_pages(
     layer.drop_words(context, index, range);
     layer.for_mapped(index, range.start, range.end, |layer, page| {
         let entry = layer.entry_to_change(index, page);
-        let locks_before = layer.memory.frames.counters.zone_locks;
+        let before = layer.memory.frames.counters;
         layer.unmap(context, index, page);
         layer.put_page(context, &page.mapping);
-        layer.note_unmapping(entry, page.mapping.pfn, locks_before);
+        layer.note_unmapping(entry, page.mapping.pfn, &before);
         Ok(())
     })
 }

@@ -4,25 +4,29 @@
 //! takes it as a reader. It waits until no fault or other call is in the way. It then goes through the entries that it
 //! has removed or changed, up to 64 pages per step: the lock of each page-table page, each entry by a locked exchange,
 //! the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per 32 pages, and that of
-//! the zone whenever the CPU's list of free pages was full. A fault that needs the mappings waits until the writer has
+//! the zone whenever the CPU's list of free pages was full; with `kernel.held_locks`, the call holds these two for a
+//! time, one after the other. A fault that needs the mappings waits until the writer has
 //! ended. With locks of VMAs, only faults in the changed range and its neighbours do: a fault cannot lock a VMA that is
 //! write-locked, so it falls back to the lock of the address space.
 //! Source: Linux mm/mmap.c (`__vm_munmap`, `do_vmi_align_munmap`), mm/madvise.c (`madvise_need_mmap_write`),
 //! mm/memory.c (`zap_pte_range`, `lock_vma_under_rcu`), mm/swap.c (`release_pages`), kernel/locking/rwsem.c.
-//! Parameters: `kernel.mapping_calls`.
+//! Parameters: `kernel.mapping_calls`, `kernel.held_locks`.
 //! Stats: `mapping.call_cycles`, `layer.NAME.lock.mmap_read.*`, `layer.NAME.lock.mmap_write.*`.
 //! Deviations: the call takes effect when it begins; its shootdown and these costs follow, at the addresses where the
 //! entries were. A call locks the first VMA of its range only. Calls of one address space follow one another in their
 //! recorded order, so a writer never waits in a queue with readers behind it. fork, exec and exit hold no lock.
 
 use crate::config::{FaultLock, MappingCallConfig};
+use crate::frames::frame_alloc::ZoneBatch;
+use crate::held_batches::Batches;
 use crate::layer::CpuLine;
 use crate::layer::changed_entries::ChangedEntry;
 use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::os::Os;
+use crate::reclaim::GroupId;
 use crate::vma::VaRange;
-use pagelab_base::addr::VirtAddr;
+use pagelab_base::addr::{Pfn, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::lock_kind::LockKind;
@@ -51,6 +55,8 @@ enum CallState {
     Vmas,
     /// Go through the entries.
     Work,
+    /// Free pages under locks that all CPUs share.
+    Batches,
     Unlock,
 }
 
@@ -65,6 +71,11 @@ pub struct MappingCall {
     changed: Vec<ChangedEntry>,
     /// Number of the changed entries whose costs have been charged.
     done: usize,
+    /// Freed pages that are to be taken from the LRU lists.
+    gathered: Vec<Pfn>,
+    /// Pages that the CPU's list of free pages has no room for, by acquisition of the zone's lock.
+    overflowed: Vec<ZoneBatch>,
+    batches: Batches,
     state: CallState,
 }
 
@@ -78,7 +89,8 @@ impl MappingCall {
             EventKind::Munmap { .. } | EventKind::Brk { .. } if config.downgrade.0 => CallLock::Downgraded,
             _ => CallLock::Write,
         };
-        Some(Self { space, cpu, range, lock, changed, done: 0, state: CallState::Lock })
+        let (gathered, overflowed, batches) = (Vec::new(), Vec::new(), Batches::default());
+        Some(Self { space, cpu, range, lock, changed, done: 0, gathered, overflowed, batches, state: CallState::Lock })
     }
 
     /// The address space.
@@ -110,6 +122,11 @@ impl MappingCall {
                 }
             }
             CallState::Work => self.plan_entries(os, config, step),
+            CallState::Batches => {
+                if let Some(costs) = &os.costs.held_locks {
+                    self.batches.plan(layer, costs, step);
+                }
+            }
             CallState::Unlock => step.take_lock(Self::kind(self.is_reader_at_work()), line),
         }
     }
@@ -128,6 +145,7 @@ impl MappingCall {
         let space = &layer.spaces[self.space.index];
         let entries = self.next_entries();
         let Some(first) = entries.first() else { return };
+        let refers_only = os.costs.held_locks.is_none();
         step.take_lock(LockKind::PageTable, page_metadata(space.lock_frame(first.entry)));
         for (number, changed) in (self.done..).zip(entries) {
             step.kernel_independent(RefKind::Locked, changed.entry);
@@ -139,14 +157,14 @@ impl MappingCall {
             step.preset += config.unmap_page.cost();
             step.kernel_independent(RefKind::Write, page_metadata(changed.frame));
             if changed.is_freed {
-                if number % LRU_BATCH == 0 {
+                if number % LRU_BATCH == 0 && refers_only {
                     step.take_lock(LockKind::Lru, layer.data.lru_line(space.group));
                 }
                 step.kernel_independent(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::FreeLists));
             }
-            if !changed.under_zone_lock.is_empty() {
+            if let Some(batch) = changed.under_zone_lock.as_ref().filter(|_| refers_only) {
                 step.take_lock(LockKind::Zone, layer.data.zone_line());
-                changed.under_zone_lock.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
+                batch.descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
             }
         }
         if first.is_unmapped {
@@ -172,10 +190,18 @@ impl MappingCall {
                 self.state = if self.changed.is_empty() { CallState::Unlock } else { CallState::Work };
             }
             CallState::Work => {
-                self.done += self.next_entries().len();
-                if self.done == self.changed.len() {
-                    self.state = CallState::Unlock;
+                let entries = self.next_entries().len();
+                if os.costs.held_locks.is_some() {
+                    self.gather(entries, os.layers[self.space.layer].spaces[self.space.index].group);
                 }
+                self.done += entries;
+                self.state = self.after_work();
+            }
+            CallState::Batches => {
+                if let Err(key) = self.batches.commit(&mut os.locks, self.space.layer, task) {
+                    return Next::Block(key);
+                }
+                self.state = self.after_work();
             }
             CallState::Unlock => {
                 if self.is_reader_at_work() {
@@ -187,6 +213,37 @@ impl MappingCall {
             }
         }
         Next::Continue
+    }
+
+    /// What follows when the costs of some entries, or a batch's, have been charged.
+    fn after_work(&self) -> CallState {
+        match () {
+            () if !self.batches.is_empty() => CallState::Batches,
+            () if self.done == self.changed.len() => CallState::Unlock,
+            () => CallState::Work,
+        }
+    }
+
+    /// Gathers the pages that the next entries have freed. Full batches, and what is left behind the last entry, go to
+    /// the zone after they have been taken from the LRU lists.
+    fn gather(&mut self, entries: usize, group: GroupId) {
+        let end = self.done + entries;
+        for number in self.done..end {
+            let changed = &mut self.changed[number];
+            self.gathered.extend(changed.is_freed.then_some(changed.frame));
+            self.overflowed.extend(changed.under_zone_lock.take());
+            if self.gathered.len() == LRU_BATCH {
+                self.free_gathered(group);
+            }
+        }
+        if end == self.changed.len() {
+            self.free_gathered(group);
+        }
+    }
+
+    fn free_gathered(&mut self, group: GroupId) {
+        self.batches.push_lru(group, std::mem::take(&mut self.gathered));
+        self.overflowed.drain(..).for_each(|batch| self.batches.push_zone(batch));
     }
 
     /// Takes the lock, or returns the key that it must wait for.

@@ -64,7 +64,7 @@ pub(crate) enum Actor {
 
 use Actor::{ChildFault, Fork, Grow, MapAndStore, Protect, Reclaim, Unmap, UnmapApart};
 
-fn store(page: u64) -> Actor {
+pub(crate) fn store(page: u64) -> Actor {
     Actor::Fault { page, intent: Intent::Store }
 }
 
@@ -205,16 +205,22 @@ impl explore::Race for Race {
             assert!(simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
             match simulation.scheduler.cpus[cpu].task.stack.last() {
                 None => return true,
-                Some(_) if matches!(actor, Reclaim) => return *steps == 2,
+                Some(_) if matches!(actor, Reclaim) => {
+                    let os = &simulation.kernels.os;
+                    // The lock of the lists is taken and released before and after.
+                    let least = if os.costs.held_locks.is_some() { 6 } else { 2 };
+                    return *steps >= least && os.locks.all_holders().all(|holder| holder.cpu != cpu);
+                }
                 Some(_) if simulation.scheduler.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {
-                    use Stage::{Allocation, Install, Lookup, Return, Rmap, Walk, Zeroing};
+                    use Stage::{Allocation, Install, Lookup, Lru, Return, Rmap, Walk, Zeroing};
                     let takes_both = simulation.kernels.os.costs.vma_fallbacks.is_some();
                     // A page is read in the stage of zeroing, perhaps without the lock of its mapping.
                     let reads = takes_both && simulation.kernels.os.layers[0].storage().is_some();
                     if let Activity::Fault(fault) = &frame.activity
                         && (matches!(fault.stage(), Lookup | Walk | Allocation | Install | Return)
                             || takes_both && fault.stage() == Rmap
+                            || simulation.kernels.os.costs.held_locks.is_some() && fault.stage() == Lru
                             || reads && fault.stage() == Zeroing)
                     {
                         return false;
@@ -407,10 +413,11 @@ fn a_forked_page_has_two_owners_until_one_of_them_writes() {
 }
 
 /// A swap area of a few pages.
-const SWAP: &str = r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_cycles":100,"queue_depth":1}"#;
+pub(crate) const SWAP: &str =
+    r#"kernel.swap={"size_bytes":"8KiB","read_cycles":100,"write_cycles":100,"queue_depth":1}"#;
 
 /// Pages of the parent and of the child that are mapped or on the swap device; each must be in one of the two states.
-fn kept(race: &Race) -> [Vec<u64>; 2] {
+pub(crate) fn kept(race: &Race) -> [Vec<u64>; 2] {
     let layer = &race.simulation.kernels.os.layers[0];
     [race.parent, race.child].map(|space| {
         let there = |page: &u64| {

@@ -1,8 +1,9 @@
-//! All orders of a few faults and calls whose locks are given up for a device.
+//! All orders of a few faults, calls and scans whose locks are given up for a device, or held for a batch.
 
-use super::interleavings::Actor::{self, Fork, MapAndStore, Unmap};
-use super::interleavings::{BASE, FILE, PAGE, Race, explore_some, load};
+use super::interleavings::Actor::{self, Fork, MapAndStore, Reclaim, Unmap};
+use super::interleavings::{BASE, FILE, PAGE, Race, SWAP, explore_some, kept, load, store};
 use pagelab_engine::base::addr::VirtAddr;
+use pagelab_engine::observe::statistics::Statistics;
 use std::cell::Cell;
 
 /// Races with a file of which nothing is in memory.
@@ -61,4 +62,29 @@ fn faults_that_wait_for_one_page_of_a_file_read_it_once() {
         });
         assert!(count > 20, "{rules}: {count} schedules");
     }
+}
+
+#[test]
+fn scans_and_faults_hold_the_lock_of_the_lists_in_turn() {
+    let set = [
+        SWAP,
+        "kernel.threads.kswapd=off",
+        r#"kernel.held_locks={"zone_page":{"instructions":1},"lru_page":{"instructions":1}}"#,
+        // Each fault of a CPU but its first one puts a page on the lists.
+        "kernel.lru_batch=1",
+    ];
+    let contended = Cell::new(0);
+    for (actors, expected, least) in [
+        (&[store(0), Reclaim][..], &[0, 1][..], 20),
+        (&[load(1), Unmap { page: 0, pages: 1 }, Reclaim], &[1], 20),
+        (&[store(0), store(1), Reclaim], &[0, 1], 500),
+    ] {
+        let count = explore_some(actors, &set, 3, &|race| {
+            assert_eq!(kept(race)[0], expected, "{actors:?}");
+            let waits = Statistics::collect(&race.simulation).values["layer.native.lock.lru.contended"];
+            contended.set(contended.get() + u32::from(waits > 0));
+        });
+        assert!(count > least, "{actors:?}: {count} schedules");
+    }
+    assert!(contended.get() > 10, "{contended:?} schedules in which one waits");
 }

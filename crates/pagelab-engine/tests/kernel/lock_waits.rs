@@ -1,7 +1,7 @@
 //! Waiting by kind of lock: closed queues of n CPUs, each of which works z cycles and then needs a lock for h.
 
-use crate::common::{ScriptWriter, assert_conserved, run};
-use pagelab_engine::config::{Assembly, assemble};
+use crate::common::{ScriptWriter, assert_conserved, run, run_all};
+use pagelab_engine::config::{Assembly, Config, assemble};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection};
 
@@ -33,18 +33,33 @@ fn on_cores(extra: &[&str], threads: u32, script: ScriptWriter) -> Statistics {
 
 /// A run on cores of their own.
 fn on_cores_with(kernel: &str, extra: &[&str], threads: u32, script: ScriptWriter) -> Statistics {
-    let fixed = ["machine.cores=8", "machine.threads_per_core=1", "engine.check=on"];
-    let set: Vec<String> = fixed.iter().chain(extra).map(|&set| set.to_owned()).collect();
-    let config = assemble(&Assembly {
-        machine: Some("xeon-silver-4114"),
-        system: Some("radix"),
-        kernel: Some(kernel),
-        set: &set,
-    })
-    .unwrap();
+    let config = configured(kernel, extra);
     let (_, stats) = run(&config, script.finish(), &(0..threads as usize).collect::<Vec<_>>());
     assert_conserved(&stats);
     stats
+}
+
+fn configured(kernel: &str, extra: &[&str]) -> Config {
+    let fixed = ["machine.cores=8", "machine.threads_per_core=1", "engine.check=on"];
+    let set: Vec<String> = fixed.iter().chain(extra).map(|&set| set.to_owned()).collect();
+    let (machine, system) = (Some("xeon-silver-4114"), Some("radix"));
+    assemble(&Assembly { machine, system, kernel: Some(kernel), set: &set }).unwrap()
+}
+
+/// Processes that run the same script, each on a core of its own.
+fn processes(extra: &[&str], count: usize, script: &ScriptWriter) -> Statistics {
+    let cpus: Vec<usize> = (0..count).collect();
+    let sources = cpus.iter().map(|cpu| (script.clone().finish(), std::slice::from_ref(cpu))).collect();
+    let (_, stats) = run_all(&configured("linux-6.12", extra), sources);
+    assert_conserved(&stats);
+    stats
+}
+
+/// Cycles per page under the lock of free pages and under that of the LRU lists.
+fn held(zone: u64, lru: u64) -> String {
+    format!(
+        r#"kernel.held_locks={{"zone_page":{{"instructions":1,"cycles":{zone}}},"lru_page":{{"instructions":1,"cycles":{lru}}}}}"#
+    )
 }
 
 fn lock(stats: &Statistics, what: &str) -> u64 {
@@ -146,9 +161,7 @@ fn faults_that_move_batches_wait_for_shared_locks_as_a_closed_queue() {
     };
     // The lock of free pages, then that of the LRU lists; the cycles per page are so many that their work dominates.
     for (name, zone, lru) in [("zone", 2000, 0), ("lru", 0, 2000)] {
-        let costs = format!(
-            r#"kernel.held_locks={{"zone_page":{{"instructions":1,"cycles":{zone}}},"lru_page":{{"instructions":1,"cycles":{lru}}}}}"#
-        );
+        let costs = held(zone, lru);
         // In turn, so that all end at about the same time.
         let queued = "kernel.spin_locks=queued";
         let set = [costs.as_str(), queued, "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
@@ -190,4 +203,117 @@ fn a_wait_begins_when_the_core_has_its_data() {
     let waited = lock(&stats, "mmap_write.wait_cycles");
     assert!(waited > 900_000, "{waited}");
     assert_eq!(waited, stats.values["cycles.lock_wait"]);
+}
+
+/// In turn, without caches, and with lines that cost the same everywhere, so that only locks are waited for.
+const IN_TURN: [&str; 3] = ["kernel.spin_locks=queued", "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
+/// Pages that faults of a CPU add to the LRU lists at a time.
+const BATCH: u64 = 255;
+
+/// CPUs' lists of free pages that give a batch of 63 back when they have 256.
+const SHORT_LISTS: &str = r#"system.layers.native.frame_allocator={"kind":"linux","pcp":{"batch":63,"high":256}}"#;
+
+/// Pages that each process touches, and then unmaps by a call.
+const UNMAPPED: u64 = 2048;
+
+/// Processes on CPUs of their own that touch pages and perhaps unmap them, at a cost per page of the call.
+fn unmapping(count: usize, calls: bool, unmap: u64, costs: &str) -> Statistics {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, UNMAPPED * 0x1000);
+    (0..UNMAPPED).for_each(|page| script.store(0, BASE + page * 0x1000));
+    if calls {
+        script.event(0, EventKind::Munmap { addr: BASE, len: UNMAPPED * 0x1000 });
+    }
+    let price = format!(
+        r#"kernel.mapping_calls={{"call":{{"instructions":1,"cycles":100}},"unmap_page":{{"instructions":1,"cycles":{unmap}}},"change_page":{{"instructions":1}},"downgrade":"on"}}"#
+    );
+    let set: Vec<&str> = IN_TURN.into_iter().chain([SHORT_LISTS, &price, costs]).collect();
+    processes(&set, count, &script)
+}
+
+#[test]
+fn calls_that_free_pages_wait_for_the_lock_of_the_lists_as_a_closed_queue() {
+    const LRU: u64 = 2000;
+    // A batch keeps the lock for longer than the call's own work for its pages, or shorter.
+    for unmap in [100, 5000] {
+        let simulate = |count: usize, cycles: u64| {
+            let [busy, idle] = [true, false].map(|calls| unmapping(count, calls, unmap, &held(0, cycles)));
+            let waited = |stats: &Statistics| if count > 1 { lock(stats, "lru.wait_cycles") } else { 0 };
+            (busy.values["elapsed_cycles"] - idle.values["elapsed_cycles"], waited(&busy) - waited(&idle))
+        };
+        let (without, alone) = (simulate(1, 0).0, simulate(1, LRU).0);
+        let all_held = alone - without;
+        assert_eq!(all_held, UNMAPPED * LRU, "each freed page is under the lock once");
+        for n in [2, 4, 8] {
+            let ((elapsed, waited), n) = (simulate(n, LRU), n as u64);
+            let (expected, waits) = (alone.max(n * all_held), (n * all_held).saturating_sub(alone) * n);
+            let what = format!("{unmap} per page, {n} CPUs");
+            assert!(elapsed.abs_diff(expected) * 10 <= expected, "{what}: {elapsed} cycles, not {expected}");
+            let most = (waits + n * alone) / 10;
+            assert!(waited.abs_diff(waits) <= most, "{what}: waited {waited} cycles, not {waits}");
+        }
+    }
+}
+
+#[test]
+fn calls_give_pages_back_to_the_zone_one_after_the_other() {
+    const ZONE: u64 = 20_000;
+    // With and without calls.
+    let simulate = |count: usize, cycles: u64| {
+        [true, false].map(|calls| unmapping(count, calls, 100, &held(cycles, 0)).values["elapsed_cycles"])
+    };
+    let ([busy, idle], [busy_without, idle_without]) = (simulate(1, ZONE), simulate(1, 0));
+    let (refilled, all) = (idle - idle_without, busy - busy_without);
+    let (returned, rest) = ((all - refilled) / (63 * ZONE), (all - refilled) % (63 * ZONE));
+    // Batches are of 63 pages, and the CPU's list keeps fewer than 256.
+    assert_eq!((rest, refilled % (63 * ZONE)), (0, 0), "{all} cycles, {refilled} of them before the calls");
+    assert!(returned * 63 > UNMAPPED - 256 && returned * 63 <= UNMAPPED, "{returned} batches");
+    for n in [2, 4, 8] {
+        let (elapsed, expected) = (simulate(n, ZONE)[0], n as u64 * all);
+        assert!(elapsed.abs_diff(expected) * 10 <= expected, "{n} CPUs: {elapsed} cycles, not {expected}");
+    }
+}
+
+/// Pages that scans have had under the lock of the LRU lists: those examined, those of them put back, and those taken
+/// from the active list, twice.
+fn scanned(stats: &Statistics) -> u64 {
+    let count = |what: &str| stats.values[what];
+    2 * count("reclaim.scanned") - count("swap.out.pages") + 2 * count("reclaim.deactivated")
+}
+
+const SWAP: &str = r#"kernel.swap={"size_bytes":"256MiB","read_cycles":100,"write_cycles":100,"queue_depth":32}"#;
+
+#[test]
+fn scans_wait_for_the_lock_of_the_lists_as_a_closed_queue() {
+    const LRU: u64 = 20_000;
+    const TOUCHED: u64 = 2048;
+    let mut script = ScriptWriter::new();
+    script.mmap(0, BASE, TOUCHED * 0x1000);
+    for _ in 0..2 {
+        (0..TOUCHED).for_each(|page| script.store(0, BASE + page * 0x1000));
+    }
+    // Faults scan at the limit of their cgroup.
+    let batch = format!("kernel.lru_batch={BATCH}");
+    let limit = ["kernel.cgroup_limit_bytes=4MiB", "kernel.threads.kswapd=off", SWAP, &batch];
+    let simulate = |count: usize, cycles: u64| {
+        let costs = held(0, cycles);
+        let set: Vec<&str> = IN_TURN.into_iter().chain(limit).chain([costs.as_str()]).collect();
+        processes(&set, count, &script)
+    };
+    let (without, alone) = (simulate(1, 0), simulate(1, LRU));
+    assert_eq!(scanned(&alone), scanned(&without));
+    let held = alone.values["elapsed_cycles"] - without.values["elapsed_cycles"];
+    let faults = |stats: &Statistics| stats.values["fault.minor.count"] + stats.values["fault.major.count"];
+    // A fault that finds its CPU's batch full adds it to the lists.
+    let moved = scanned(&alone) + (faults(&alone) - 1) / BATCH * BATCH;
+    assert_eq!(held, LRU * moved, "each page is under the lock as often as it is moved");
+    for count in [2, 4, 8] {
+        let stats = simulate(count, LRU);
+        let elapsed = stats.values["elapsed_cycles"];
+        // One task at a time moves pages, and there is nearly always one.
+        let expected = LRU * (scanned(&stats) + faults(&stats));
+        assert!(elapsed >= LRU * scanned(&stats), "{count} CPUs: {elapsed} cycles");
+        assert!(elapsed.abs_diff(expected) * 10 <= expected, "{count} CPUs: {elapsed} cycles, not {expected}");
+        assert!(lock(&stats, "lru.contended") > 0);
+    }
 }

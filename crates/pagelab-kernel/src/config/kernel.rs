@@ -43,8 +43,9 @@ pub struct KernelConfig {
     /// In which order tasks that spin for a lock get it.
     #[serde(default, skip_serializing_if = "SpinLocks::is_default")]
     pub spin_locks: SpinLocks,
-    /// Costs of batches of pages under the locks of free pages and of the LRU lists, which page faults then hold
-    /// meanwhile. Without it, taking one of these locks costs only references to its line, and no one waits for it.
+    /// Costs of batches of pages under the locks of free pages and of the LRU lists, which faults, scans and mapping
+    /// calls then hold meanwhile. Without it, taking one of these locks costs only references to its line, and no one
+    /// waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_locks: Option<HeldLocksConfig>,
     /// Costs of mapping calls, and whether they hold the lock of the address space meanwhile. Without it, they take

@@ -10,10 +10,11 @@ use crate::locks::TaskId;
 use crate::needs::Need;
 use crate::os::Os;
 use crate::reclaim::{Dissolution, Dissolved, Pressure, ReclaimScan};
+use crate::scanning::{ScanProgress, Scanning};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn};
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
-use pagelab_base::step::BlockKey;
+use pagelab_base::step::{BlockKey, Next};
 
 /// Number of consecutive scans that may free nothing before a fault gives up reclaim: enough for several passes over
 /// the lists, whose accessed bits the scans clear.
@@ -36,17 +37,14 @@ impl Fault {
             return match () {
                 () if !pages.is_empty() => Ok(FaultState::ChargeRead { pages }),
                 () if layer.memory.page_use.cached(file, page).is_some() => Ok(FaultState::Read { pages }),
-                () if tries && layer.memory.can_reclaim(Pressure::Memory) => {
-                    Ok(FaultState::Reclaim { pressure: Pressure::Memory })
-                }
+                () if tries && layer.memory.can_reclaim(Pressure::Memory) => Ok(FaultState::reclaim(Pressure::Memory)),
                 () => self.last_resort(os).ok_or_else(|| self.layer(os).out_of_memory("a page of a file")),
             };
         }
         if let Some(frame) = if limited { None } else { layer.take_page(context, order) } {
-            let effects = layer.last_effects();
-            let refilled = (!effects.zone_locks.is_empty()).then(|| effects.descriptors.clone());
+            let refilled = layer.last_effects().zone_batch();
             self.target.frame = frame;
-            return Ok(refilled.map_or(FaultState::Zeroing, |descriptors| self.refill(os, descriptors)));
+            return Ok(refilled.map_or(FaultState::Zeroing, |batch| self.refill(os, batch)));
         }
         if let (FaultWork::Copy { .. }, true) = (self.progress.work, self.target.size > PageSize::Size4K) {
             // A large page that should have been copied whole is split, so that a part of it can be copied.
@@ -71,7 +69,7 @@ impl Fault {
             return Err(layer.cgroup_limit_error(context));
         }
         if tries && layer.memory.can_reclaim(Pressure::Memory) {
-            return Ok(FaultState::Reclaim { pressure: Pressure::Memory });
+            return Ok(FaultState::reclaim(Pressure::Memory));
         }
         if let Some(state) = self.give_back(os) {
             return Ok(state);
@@ -167,7 +165,7 @@ impl Fault {
         let layer = self.layer(os);
         let pressure = layer.memory.pressure(self.target.order, context.group)?;
         if tries && layer.memory.can_reclaim(pressure) {
-            return Some(FaultState::Reclaim { pressure });
+            return Some(FaultState::reclaim(pressure));
         }
         if pressure == Pressure::Memory { self.dissolve(os) } else { None }
     }
@@ -194,20 +192,30 @@ impl Fault {
         self.begin_allocation(os)
     }
 
-    /// Scans for pages to reclaim. If it finds only pages that are being written, the fault waits for these (Linux
-    /// `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK).
+    /// Goes on with a scan for pages to reclaim. If it finds only pages that are being written, the fault waits for
+    /// these (Linux `reclaim_throttle`, VMSCAN_THROTTLE_WRITEBACK), and scans again.
     pub(super) fn reclaim(
         &mut self,
         os: &mut Os,
         effects: &mut Effects,
-        pressure: Pressure,
+        mut work: Box<Scanning>,
         task: TaskId,
-    ) -> Result<FaultState, BlockKey> {
+    ) -> Result<FaultState, Next> {
         let layer = self.request.space.layer;
-        let scan = os.scan_pages(effects, layer, pressure, task);
+        let scan = match work.commit(os, effects, layer, task) {
+            ScanProgress::Continues => return Ok(FaultState::Reclaim(work)),
+            ScanProgress::Waits(key) => {
+                self.progress.state = FaultState::Reclaim(work);
+                return Err(Next::Block(key));
+            }
+            ScanProgress::Ends(scan) => scan,
+        };
         if scan.freed == 0 {
-            if let Some(lba) = scan.under_writeback {
-                return Err(BlockKey::Writeback { layer, lba });
+            // While the scan put pages back, the write may have ended.
+            let key = scan.under_writeback.map(|lba| BlockKey::Writeback { layer, lba });
+            if let Some(key) = key.filter(|&key| os.locks.is_held(key)) {
+                self.progress.state = FaultState::reclaim(work.pressure());
+                return Err(Next::Block(key));
             }
             self.progress.fruitless += 1;
             return Ok(self.after_reclaim(os, task));
@@ -216,6 +224,6 @@ impl Fault {
         if scan.io.is_empty() {
             return Ok(self.after_reclaim(os, task));
         }
-        Ok(FaultState::WriteBack { scan: Box::new(scan) })
+        Ok(FaultState::WriteBack { scan })
     }
 }

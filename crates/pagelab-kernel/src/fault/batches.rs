@@ -7,26 +7,26 @@
 //! Source: Linux mm/page_alloc.c (`rmqueue_bulk`), mm/swap.c (`folio_batch_move_lru`).
 //! Parameters: `kernel.held_locks`, `kernel.lru_batch`.
 //! Stats: `layer.NAME.lock.zone.*`, `layer.NAME.lock.lru.*`.
-//! Deviations: only faults hold these locks. Frees, scans, mapping calls and kernel threads refer to their lines. The
-//! frames of a refill are chosen before the lock is taken. Waiting handlers have no nodes in the locks' queues. The
-//! counter of a memory cgroup is changed atomically and has no lock.
+//! Deviations: scans and mapping calls hold these locks, too ([`crate::scanning`], [`crate::mapping_call`]); what else
+//! needs them only refers to their lines. The frames of a refill are chosen before the lock is taken. Waiting handlers
+//! have no nodes in the locks' queues. The counter of a memory cgroup is changed atomically and has no lock.
 
 use super::parts::BatchLock;
 use super::{Fault, FaultState};
+use crate::frames::frame_alloc::ZoneBatch;
+use crate::held_batches::SharedLock;
 use crate::layer::{CpuLine, Layer};
 use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::GroupId;
-use pagelab_base::addr::Pfn;
-use pagelab_base::lock_kind::LockKind;
 use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 
 impl Fault {
     /// The step that refills the CPU's list of free pages.
-    pub(super) fn refill(&self, os: &Os, descriptors: Vec<Pfn>) -> FaultState {
+    pub(super) fn refill(&self, os: &Os, batch: ZoneBatch) -> FaultState {
         let lock = if os.costs.held_locks.is_some() { BatchLock::Take } else { BatchLock::Unheld };
-        FaultState::Refill { descriptors, lock }
+        FaultState::Refill { batch, lock }
     }
 
     /// How the page gets to the CPU's batch for the LRU lists.
@@ -35,14 +35,9 @@ impl Fault {
         if os.costs.held_locks.is_some() && is_full { BatchLock::Take } else { BatchLock::Unheld }
     }
 
-    fn zone_key(&self) -> BlockKey {
-        BlockKey::Zone { layer: self.request.space.layer }
-    }
-
     fn lru_key(&self, os: &Os) -> BlockKey {
-        let layer = self.request.space.layer;
-        let group = os.layers[layer].spaces[self.request.space.index].group;
-        BlockKey::Lru { layer, group: u32::from(group.number()) }
+        let id = self.request.space.layer;
+        SharedLock::Lru(os.layers[id].spaces[self.request.space.index].group).key(id)
     }
 
     /// Takes a lock, or releases it after the work; true if the work is done.
@@ -57,11 +52,11 @@ impl Fault {
     }
 
     pub(super) fn commit_refill(&mut self, os: &mut Os, task: TaskId, lock: BatchLock) -> Result<FaultState, Next> {
-        if Self::commit_batch(os, task, self.zone_key(), lock)? {
+        if Self::commit_batch(os, task, SharedLock::Zone.key(self.request.space.layer), lock)? {
             return Ok(FaultState::Zeroing);
         }
         match std::mem::replace(&mut self.progress.state, FaultState::Entry) {
-            FaultState::Refill { descriptors, .. } => Ok(FaultState::Refill { descriptors, lock: BatchLock::Held }),
+            FaultState::Refill { batch, .. } => Ok(FaultState::Refill { batch, lock: BatchLock::Held }),
             state => unreachable!("{state:?} does not refill"),
         }
     }
@@ -75,31 +70,27 @@ impl Fault {
         Ok(FaultState::Lock)
     }
 
-    pub(super) fn plan_refill(&self, os: &Os, layer: &Layer, pages: &[Pfn], lock: BatchLock, step: &mut Step) {
-        if lock != BatchLock::Held {
-            step.take_lock(LockKind::Zone, layer.data.zone_line());
-        }
-        if lock == BatchLock::Take {
-            return;
-        }
-        pages.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
-        if let (BatchLock::Held, Some(costs)) = (lock, &os.costs.held_locks) {
-            step.preset += pages.len() as u64 * costs.zone_page.cost();
-            step.kernel_independent(RefKind::Write, layer.data.zone_line());
-            step.note_lock(LockKind::Zone);
+    pub(super) fn plan_refill(&self, os: &Os, layer: &Layer, batch: &ZoneBatch, lock: BatchLock, step: &mut Step) {
+        match (lock, &os.costs.held_locks) {
+            (BatchLock::Take, _) => SharedLock::Zone.plan_take(layer, step),
+            (BatchLock::Held, Some(costs)) => {
+                SharedLock::Zone.plan_work(layer, costs, &batch.descriptors, batch.moved, step)
+            }
+            (BatchLock::Held | BatchLock::Unheld, _) => {
+                SharedLock::Zone.plan_take(layer, step);
+                batch.descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
+            }
         }
     }
 
     pub(super) fn plan_lru(&self, os: &Os, layer: &Layer, group: GroupId, lock: BatchLock, step: &mut Step) {
         let cpu = self.request.cpu;
         match (lock, &os.costs.held_locks) {
-            (BatchLock::Take, _) => step.take_lock(LockKind::Lru, layer.data.lru_line(group)),
+            (BatchLock::Take, _) => SharedLock::Lru(group).plan_take(layer, step),
             (BatchLock::Held, Some(costs)) => {
                 step.kernel_independent(RefKind::Write, layer.data.cpu_line(cpu, CpuLine::Lru));
-                let pages = layer.plan_batch(cpu, step);
-                step.preset += pages * costs.lru_page.cost();
-                step.kernel_independent(RefKind::Write, layer.data.lru_line(group));
-                step.note_lock(LockKind::Lru);
+                let pages = layer.batch(cpu);
+                SharedLock::Lru(group).plan_work(layer, costs, pages, pages.len() as u64, step);
             }
             (BatchLock::Held | BatchLock::Unheld, _) => layer.plan_gather(cpu, group, os.costs.lru_batch, step),
         }

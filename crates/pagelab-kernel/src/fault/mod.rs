@@ -187,7 +187,7 @@ impl Fault {
             | FaultState::TakeReady { .. }
             | FaultState::Place(_)
             | FaultState::Refill { .. }
-            | FaultState::Reclaim { .. }
+            | FaultState::Reclaim(_)
             | FaultState::WriteBack { .. }
             | FaultState::Dissolve(_)
             | FaultState::Deflate { .. }
@@ -270,12 +270,9 @@ impl Fault {
             FaultState::Parts { .. } => self.look_again(os, task),
             FaultState::AnonVma { locked } => self.commit_anon_vma(os, task, locked),
             FaultState::Allocation => self.allocate(os, effects)?,
-            FaultState::Reclaim { pressure } => match self.reclaim(os, effects, pressure, task) {
-                Ok(state) => state,
-                Err(key) => return Ok(Next::Block(key)),
-            },
             FaultState::Supply => self.supply(os, effects, cpu),
-            FaultState::WriteBack { .. }
+            FaultState::Reclaim(_)
+            | FaultState::WriteBack { .. }
             | FaultState::Dissolve(_)
             | FaultState::Deflate { .. }
             | FaultState::Place(_)
@@ -316,6 +313,7 @@ impl Fault {
     /// Carries out a step whose state owns data.
     fn commit_owned(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Result<FaultState, Next> {
         Ok(match std::mem::replace(&mut self.progress.state, FaultState::Entry) {
+            FaultState::Reclaim(scan) => return self.reclaim(os, effects, scan, task),
             FaultState::WriteBack { mut scan } if !scan.absent.is_empty() => {
                 scan.absent.clear();
                 FaultState::WriteBack { scan }
@@ -463,9 +461,7 @@ impl Fault {
         match taken {
             Ok(block) => Ok(block.map_or_else(|| self.after_tables(os), |block| FaultState::Table { block })),
             // A page table is allocated like a page (`GFP_PGTABLE_USER`), and may wait for reclaim.
-            Err(_) if tries && layer.memory.can_reclaim(Pressure::Memory) => {
-                Ok(FaultState::Reclaim { pressure: Pressure::Memory })
-            }
+            Err(_) if tries && layer.memory.can_reclaim(Pressure::Memory) => Ok(FaultState::reclaim(Pressure::Memory)),
             Err(error) if layer.deflates_for_table(space, page, size) => self.last_resort(os).ok_or(error),
             Err(error) => Err(error),
         }

@@ -4,9 +4,11 @@ use super::FaultOutcome;
 use super::io::Phase;
 use super::work::FaultWork;
 use crate::config::FaultKind;
+use crate::frames::frame_alloc::ZoneBatch;
 use crate::locks::QueuePlace;
 use crate::placement::PlacementStep;
 use crate::reclaim::{Dissolution, Pressure, ReclaimScan};
+use crate::scanning::Scanning;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CpuId, SpaceId};
@@ -219,9 +221,7 @@ pub(super) enum FaultState {
     /// Take a frame by the placement policy.
     Place(PlacementStep),
     /// Scan the oldest pages.
-    Reclaim {
-        pressure: Pressure,
-    },
+    Reclaim(Box<Scanning>),
     /// Take memory of a late segment.
     Dissolve(Box<Dissolution>),
     /// Tell the host that these pages leave the balloon, and free them.
@@ -230,7 +230,7 @@ pub(super) enum FaultState {
     },
     /// The CPU's list of free pages was empty and is refilled under the zone's lock: write the metadata of these pages.
     Refill {
-        descriptors: Vec<Pfn>,
+        batch: ZoneBatch,
         lock: BatchLock,
     },
     /// Take the lock of the address space, if it is free, or make the VMA's `anon_vma` under it.
@@ -284,4 +284,11 @@ pub(super) enum FaultState {
     /// Prepare a frame for the layer's engine, which had none for the page.
     Supply,
     Return,
+}
+
+impl FaultState {
+    /// A scan for pages to reclaim begins.
+    pub fn reclaim(pressure: Pressure) -> Self {
+        Self::Reclaim(Box::new(Scanning::new(pressure)))
+    }
 }

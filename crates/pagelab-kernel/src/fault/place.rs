@@ -74,14 +74,14 @@ impl Fault {
             PlacementProgress::Wait(key, step) => return Err((key, step)),
             PlacementProgress::Taken { frame, refilled } => {
                 self.target.frame = frame;
-                refilled.map_or(FaultState::Zeroing, |descriptors| self.refill(os, descriptors))
+                refilled.map_or(FaultState::Zeroing, |batch| self.refill(os, batch))
             }
             PlacementProgress::Ordinary => {
                 self.target.skips_policy = true;
                 FaultState::Allocation
             }
             PlacementProgress::Again => self.begin_allocation(os),
-            PlacementProgress::Reclaim(pressure) => FaultState::Reclaim { pressure },
+            PlacementProgress::Reclaim(pressure) => FaultState::reclaim(pressure),
         })
     }
 

@@ -11,7 +11,6 @@ use crate::layer::words::WordOf;
 use crate::layer::{AddressSpace, CpuLine, Layer};
 use crate::memory::page_metadata;
 use crate::os::Os;
-use crate::reclaim::plan_scan;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
@@ -129,9 +128,9 @@ impl Fault {
                 layer.mechanisms.placement.plan(page.as_ref(), action, &layer.memory.view(context), step);
             }
             FaultState::Allocation => step.kernel_independent(RefKind::Write, cpu(CpuLine::FreeLists)),
-            FaultState::Refill { descriptors, lock } => self.plan_refill(os, layer, descriptors, *lock, step),
+            FaultState::Refill { batch, lock } => self.plan_refill(os, layer, batch, *lock, step),
             FaultState::Split { frame } => self.plan_split(os, *frame, step),
-            FaultState::Reclaim { pressure } => plan_scan(layer, *pressure, step),
+            FaultState::Reclaim(scan) => scan.plan(os, self.request.space.layer, step),
             FaultState::Supply => plan_supply(os, layer, self.request.cpu, true, step),
             FaultState::WriteBack { scan } => scan.plan_io(step),
             FaultState::Dissolve(work) => work.plan(layer, step),
@@ -209,7 +208,7 @@ impl Fault {
                 | FaultState::Rehash { .. }
                 | FaultState::Refill { .. }
                 | FaultState::Lru { lock: BatchLock::Take }
-                | FaultState::Reclaim { .. }
+                | FaultState::Reclaim(_)
                 | FaultState::WriteBack { .. }
                 | FaultState::Dissolve(_)
                 | FaultState::Deflate { .. }

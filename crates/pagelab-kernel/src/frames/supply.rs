@@ -79,6 +79,8 @@ pub struct FrameCounters {
     pub per_cpu_hits: u64,
     /// Acquisitions of a zone's lock.
     pub zone_locks: u64,
+    /// Blocks that allocations and frees moved from or to a zone's lists.
+    pub moved: u64,
     /// Free blocks split in two.
     pub splits: u64,
     /// Pairs of free buddies merged.
@@ -177,6 +179,7 @@ impl Frames {
         let (effects, counters) = (&self.effects, &mut self.counters);
         counters.per_cpu_hits += u64::from(effects.per_cpu_hits);
         counters.zone_locks += effects.zone_locks.len() as u64;
+        counters.moved += u64::from(effects.moved);
         counters.splits += u64::from(effects.splits);
         counters.merges += u64::from(effects.merges);
         counters.steals += u64::from(effects.steals);

@@ -46,7 +46,7 @@ impl Layer {
         step.kernel_independent(RefKind::Write, self.data.cpu_line(cpu, CpuLine::Lru));
         if self.has_full_batch(cpu, batch) {
             step.take_lock(LockKind::Lru, self.data.lru_line(group));
-            self.plan_batch(cpu, step);
+            self.batch(cpu).iter().for_each(|&page| step.kernel_independent(RefKind::Write, page_metadata(page)));
         }
     }
 
@@ -55,11 +55,9 @@ impl Layer {
         self.data.cpus[cpu].lru.len() >= batch as usize
     }
 
-    /// Plans the references to the pages of the CPU's batch; returns their number.
-    pub fn plan_batch(&self, cpu: CpuId, step: &mut Step) -> u64 {
-        let gathered = &self.data.cpus[cpu].lru;
-        gathered.iter().for_each(|&page| step.kernel_independent(RefKind::Write, page_metadata(page)));
-        gathered.len() as u64
+    /// The pages of the CPU's batch for the LRU lists.
+    pub fn batch(&self, cpu: CpuId) -> &[Pfn] {
+        &self.data.cpus[cpu].lru
     }
 
     /// Plans the references of counting a page that a fault maps: the CPU's own counter and, if `batch` pages are in

@@ -1,5 +1,7 @@
 //! The entries that a mapping call changes, for what the call costs (`mapping_call`).
 
+use crate::frames::frame_alloc::ZoneBatch;
+use crate::frames::supply::FrameCounters;
 use crate::layer::Layer;
 use pagelab_base::addr::{Pfn, PhysAddr};
 use pagelab_base::ids::SpaceIx;
@@ -16,8 +18,8 @@ pub struct ChangedEntry {
     pub is_freed: bool,
     /// Whether the page was unmapped.
     pub is_unmapped: bool,
-    /// Pages whose metadata was written under the zone's lock; empty if the lock was not taken.
-    pub under_zone_lock: Vec<Pfn>,
+    /// What was done under the zone's lock; `None` if it was not taken.
+    pub under_zone_lock: Option<ZoneBatch>,
 }
 
 impl Layer {
@@ -30,17 +32,28 @@ impl Layer {
     /// Records that a call has changed the entry of a page.
     pub(crate) fn note_change(&mut self, entry: Option<PhysAddr>, frame: Pfn) {
         if let (Some(entry), Some(changed)) = (entry, &mut self.spaces.changed) {
-            let under_zone_lock = Vec::new();
+            let under_zone_lock = None;
             changed.push(ChangedEntry { entry, frame, is_freed: false, is_unmapped: false, under_zone_lock });
         }
     }
 
     /// Records that a call has unmapped a page, after its frame was released.
-    pub(crate) fn note_unmapping(&mut self, entry: Option<PhysAddr>, frame: Pfn, locks_before: u64) {
-        let (Some(entry), Some(changed)) = (entry, &mut self.spaces.changed) else { return };
+    pub(crate) fn note_unmapping(&mut self, entry: Option<PhysAddr>, frame: Pfn, before: &FrameCounters) {
+        let Some(entry) = entry else { return };
         let is_freed = self.memory.frames.allocator.used_order(frame).is_none();
-        let took_lock = self.memory.frames.counters.zone_locks > locks_before;
-        let under_zone_lock = if took_lock { self.memory.frames.effects.descriptors.clone() } else { Vec::new() };
+        let under_zone_lock = self.under_zone_lock(before);
+        let Some(changed) = &mut self.spaces.changed else { return };
         changed.push(ChangedEntry { entry, frame, is_freed, is_unmapped: true, under_zone_lock });
+    }
+
+    /// What has been done under the zone's lock since the counters had these values; `None` if it was not taken. Of
+    /// several blocks, only the last one's descriptors are known.
+    pub(crate) fn under_zone_lock(&self, before: &FrameCounters) -> Option<ZoneBatch> {
+        let frames = &self.memory.frames;
+        let batch = || ZoneBatch {
+            descriptors: frames.effects.descriptors.clone(),
+            moved: frames.counters.moved - before.moved,
+        };
+        (frames.counters.zone_locks > before.zone_locks).then(batch)
     }
 }

@@ -27,6 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PlacementProgress, Policy, PolicyContext, WantedPage};
+use crate::frames::frame_alloc::ZoneBatch;
 use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, page_metadata};
 use crate::reclaim::Pressure;
@@ -309,10 +310,8 @@ impl Policy for CaPaging {
             let taken = memory.take_page_at(target, page.order);
             *if taken { &mut self.counters.hits } else { &mut self.counters.misses } += 1;
             if taken {
-                return PlacementProgress::Taken {
-                    frame: target,
-                    refilled: Some(memory.frames.effects.descriptors.clone()),
-                };
+                let batch = ZoneBatch { descriptors: memory.frames.effects.descriptors.clone(), moved: 1 };
+                return PlacementProgress::Taken { frame: target, refilled: Some(batch) };
             }
         }
         match action {

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::frames::frame_alloc::ZoneBatch;
 use crate::locks::TaskLocks;
 use crate::memory::{Memory, MemoryView, object_line};
 use crate::reclaim::Pressure;
@@ -73,8 +74,8 @@ pub enum PlacementProgress<S> {
     Taken {
         /// The first frame of the page.
         frame: Pfn,
-        /// Frames whose metadata was read for a refill; `None` without a refill.
-        refilled: Option<Vec<Pfn>>,
+        /// What was done under the zone's lock; `None` if it was not taken.
+        refilled: Option<ZoneBatch>,
     },
     /// The policy does not serve the page: allocate in the ordinary way.
     Ordinary,

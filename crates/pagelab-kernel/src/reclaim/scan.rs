@@ -6,6 +6,7 @@ use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::context::KernelContext;
 use crate::entry_word::{EntryWord, SwapSlot};
 use crate::frames::page_use::FilePage;
+use crate::held_batches::Batches;
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
 use crate::memory::page_metadata;
@@ -36,6 +37,8 @@ pub struct ReclaimScan {
     pub written: Vec<(SpaceIx, VirtAddr)>,
     /// Block of the first page that the scan skipped because it is under write-back.
     pub under_writeback: Option<Lba>,
+    /// Pages that it has moved under locks that all CPUs share, after it has isolated those to examine.
+    pub batches: Batches,
 }
 
 /// Decision about a page.
@@ -62,15 +65,17 @@ fn va(page: u64) -> VirtAddr {
     VirtAddr::from_page_number(page)
 }
 
-/// Lists the references of a scan under this pressure: the lock of the lists once, and for each page its metadata and
-/// the entries that map it, a slot of several spaces once.
-pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
+/// Lists the references of a scan under this pressure: the lock of the lists once, if it `takes_lock`, and for each
+/// page its metadata and the entries that map it, a slot of several spaces once.
+pub fn plan_scan(layer: &Layer, pressure: Pressure, takes_lock: bool, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
     let id = reclaim.next_group(pressure).group;
-    step.kernel(RefKind::Locked, layer.data.lru_line(id));
-    step.note_lock(LockKind::Lru);
+    if takes_lock {
+        step.kernel(RefKind::Locked, layer.data.lru_line(id));
+        step.note_lock(LockKind::Lru);
+    }
     let mut list = WalkList::new();
-    for pfn in reclaim.group(id).lru.oldest(reclaim.next_kind(id).0, false) {
+    for pfn in reclaim.oldest(id) {
         step.kernel(RefKind::Write, page_metadata(pfn));
         let mut read = Vec::new();
         for (space, page) in reclaim.rmap.pages(pfn) {
@@ -105,6 +110,16 @@ impl Reclaim {
     fn next_kind(&self, id: GroupId) -> (LruPageKind, [i64; 2]) {
         let group = self.group(id);
         group.lru.choose(self.swappiness, self.possible(group))
+    }
+
+    /// The group that the next scan under this pressure examines.
+    pub fn group_to_scan(&self, pressure: Pressure) -> GroupId {
+        self.next_group(pressure).group
+    }
+
+    /// The pages that the next scan of a group examines.
+    pub fn oldest(&self, id: GroupId) -> Vec<Pfn> {
+        self.group(id).lru.oldest(self.next_kind(id).0, false)
     }
 
     /// Decides about a page as `folio_check_references` does; `room` is the number of free slots in the swap area.
@@ -150,7 +165,8 @@ impl Layer {
         let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
         lru.scanned(credit);
         if lru.inactive_is_low(kind) {
-            for pfn in lru.oldest(kind, true) {
+            let active = lru.oldest(kind, true);
+            for &pfn in &active {
                 let entry = lru.get(pfn).expect("it is on a list");
                 let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
                 // Code in use stays active (`shrink_active_list`).
@@ -158,9 +174,12 @@ impl Layer {
                 lru.put(pfn, stays, false);
                 reclaim.counters.deactivated += u64::from(!stays);
             }
+            // They are taken from their list, examined, and put to a list.
+            scan.batches.push_lru(id, active.clone());
+            scan.batches.push_lru(id, active);
         }
         let mut room = reclaim.swap.as_ref().map_or(0, Swap::room);
-        let mut leaving = Vec::with_capacity(SCAN_PAGES);
+        let (mut leaving, mut staying) = (Vec::with_capacity(SCAN_PAGES), Vec::with_capacity(SCAN_PAGES));
         for pfn in lru.oldest(kind, false) {
             let entry = lru.get(pfn).expect("it is on a list");
             let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
@@ -168,16 +187,19 @@ impl Layer {
             scan.under_writeback = scan.under_writeback.or(seen.written);
             if entry.lazy_free && seen.dirty {
                 lru.set_lazy_free(pfn, false);
+                staying.push(pfn);
                 continue;
             }
             match reclaim.judge(&entry, &seen, &mut room) {
                 PageVerdict::Stay { active } => {
                     reclaim.counters.activated += u64::from(active);
                     lru.put(pfn, active, seen.accessed > 0);
+                    staying.push(pfn);
                 }
                 PageVerdict::Leave => leaving.push((pfn, entry)),
             }
         }
+        scan.batches.push_lru(id, staying);
         reclaim.group_mut(id).lru = lru;
         self.memory.reclaim = Some(reclaim);
         for (pfn, entry) in leaving {
@@ -280,7 +302,9 @@ impl Layer {
         }
         scan.freed += frames.len() as u64;
         frames.iter().for_each(|(frame, _)| self.memory.page_use.forget_users(*frame));
+        let before = self.memory.frames.counters;
         self.free_block(context, pfn, entry.order);
+        self.under_zone_lock(&before).into_iter().for_each(|batch| scan.batches.push_zone(batch));
         for ((_, places), slot) in frames.iter().zip(slots) {
             for &(space, page) in places {
                 let put = self.put_word(

@@ -14,7 +14,8 @@ use crate::fault::io::{plan_completion, plan_submit};
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
-use crate::reclaim::{Dissolution, Dissolved, Pressure, ReclaimScan, plan_scan};
+use crate::reclaim::{Dissolution, Dissolved, Pressure, ReclaimScan};
+use crate::scanning::{ScanProgress, Scanning};
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{Next, Step};
 use parameters::Parameters;
@@ -43,7 +44,7 @@ const MAX_FRUITLESS: u32 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KswapdState {
-    Scan,
+    Scan(Scanning),
     /// Take memory of a late segment.
     Dissolve(Dissolution),
     /// Let the host read pages back that are to be written.
@@ -53,6 +54,12 @@ enum KswapdState {
     WriteBack(ReclaimScan),
     /// Handle this many answers of the devices.
     Completion(u32),
+}
+
+impl KswapdState {
+    fn scan() -> Self {
+        Self::Scan(Scanning::new(Pressure::Memory))
+    }
 }
 
 /// See the module's text.
@@ -70,7 +77,7 @@ pub struct Kswapd {
 impl Kswapd {
     /// The thread of a layer, asleep.
     pub fn new(layer: LayerId) -> Self {
-        Self { layer, state: KswapdState::Scan, fruitless: 0, need: Some(Dissolve::LowWatermark), keeps: false }
+        Self { layer, state: KswapdState::scan(), fruitless: 0, need: Some(Dissolve::LowWatermark), keeps: false }
     }
 }
 
@@ -98,7 +105,7 @@ impl Thread for Kswapd {
 
     fn plan(&self, os: &Os, step: &mut Step) {
         match &self.state {
-            KswapdState::Scan => plan_scan(&os.layers[self.layer], Pressure::Memory, step),
+            KswapdState::Scan(scan) => scan.plan(os, self.layer, step),
             KswapdState::Dissolve(work) => work.plan(&os.layers[self.layer], step),
             KswapdState::Submit(scan) => {
                 if let Some(costs) = &os.costs.block_io {
@@ -116,7 +123,7 @@ impl Thread for Kswapd {
 
     fn commit(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
         let costly = os.costs.block_io.is_some();
-        self.state = match std::mem::replace(&mut self.state, KswapdState::Scan) {
+        self.state = match std::mem::replace(&mut self.state, KswapdState::scan()) {
             KswapdState::ReadBack(mut scan) => {
                 scan.absent.clear();
                 Self::begin_writes(scan, costly)
@@ -124,11 +131,11 @@ impl Thread for Kswapd {
             KswapdState::Submit(scan) => KswapdState::WriteBack(scan),
             KswapdState::WriteBack(scan) => {
                 os.written_back(self.layer, &scan, task);
-                if costly { KswapdState::Completion(scan.io.len()) } else { KswapdState::Scan }
+                if costly { KswapdState::Completion(scan.io.len()) } else { KswapdState::scan() }
             }
-            KswapdState::Completion(_) => KswapdState::Scan,
+            KswapdState::Completion(_) => KswapdState::scan(),
             KswapdState::Dissolve(work) => self.dissolve(os, effects, work, task),
-            KswapdState::Scan => return self.scan(os, effects, task),
+            KswapdState::Scan(scan) => return self.scan(os, effects, scan, task),
         };
         Next::Continue
     }
@@ -147,29 +154,24 @@ impl Kswapd {
             Dissolved::Ends => self.fruitless = 0,
             Dissolved::Keeps => self.keeps = true,
         }
-        KswapdState::Scan
+        KswapdState::scan()
     }
 
-    /// Scans once, unless there is enough memory or nothing to reclaim.
-    fn scan(&mut self, os: &mut Os, effects: &mut Effects, task: TaskId) -> Next {
-        let layer = &mut os.layers[self.layer];
-        let free = layer.memory.free_frames();
-        let Some(reclaim) = layer.memory.reclaim.as_ref().filter(|reclaim| free < reclaim.marks.high) else {
-            return Next::Done;
-        };
-        let exhausted = !reclaim.has_pages(Pressure::Memory) || self.fruitless == MAX_FRUITLESS;
-        let need = if exhausted { Some(Dissolve::LastResort) } else { self.need };
-        if let Some(work) = need.filter(|_| !self.keeps).and_then(|need| Dissolution::next(layer, need)) {
-            if !work.frees() {
-                self.need = None;
+    /// Goes on with a scan, or ends before it if there is enough memory or nothing to reclaim.
+    fn scan(&mut self, os: &mut Os, effects: &mut Effects, mut scan: Scanning, task: TaskId) -> Next {
+        if scan.may_end()
+            && let Some(next) = self.before_scan(os)
+        {
+            return next;
+        }
+        let progress = scan.commit(os, effects, self.layer, task);
+        let scan = match progress {
+            ScanProgress::Ends(scan) => *scan,
+            ScanProgress::Continues | ScanProgress::Waits(_) => {
+                self.state = KswapdState::Scan(scan);
+                return if let ScanProgress::Waits(key) = progress { Next::Block(key) } else { Next::Continue };
             }
-            self.state = KswapdState::Dissolve(work);
-            return Next::Continue;
-        }
-        if exhausted {
-            return Next::Done;
-        }
-        let scan = os.scan_pages(effects, self.layer, Pressure::Memory, task);
+        };
         self.fruitless = if scan.freed == 0 { self.fruitless + 1 } else { 0 };
         if !scan.io.is_empty() {
             self.state = if scan.absent.is_empty() {
@@ -179,5 +181,24 @@ impl Kswapd {
             };
         }
         Next::Continue
+    }
+
+    /// What to do instead of a scan; `None` if it scans.
+    fn before_scan(&mut self, os: &mut Os) -> Option<Next> {
+        let layer = &mut os.layers[self.layer];
+        let free = layer.memory.free_frames();
+        let Some(reclaim) = layer.memory.reclaim.as_ref().filter(|reclaim| free < reclaim.marks.high) else {
+            return Some(Next::Done);
+        };
+        let exhausted = !reclaim.has_pages(Pressure::Memory) || self.fruitless == MAX_FRUITLESS;
+        let need = if exhausted { Some(Dissolve::LastResort) } else { self.need };
+        if let Some(work) = need.filter(|_| !self.keeps).and_then(|need| Dissolution::next(layer, need)) {
+            if !work.frees() {
+                self.need = None;
+            }
+            self.state = KswapdState::Dissolve(work);
+            return Some(Next::Continue);
+        }
+        exhausted.then_some(Next::Done)
     }
 }

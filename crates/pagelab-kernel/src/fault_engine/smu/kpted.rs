@@ -19,7 +19,8 @@ use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::needs::Need;
 use crate::os::Os;
-use crate::reclaim::{Pressure, ReclaimScan, plan_scan};
+use crate::reclaim::{Pressure, ReclaimScan};
+use crate::scanning::{ScanProgress, Scanning};
 use crate::threads::{Delay, EngineThread};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -41,8 +42,8 @@ enum KptedState {
     /// Read the entries of a cache line, starting at `at`, and handle the marked ones.
     Line,
     /// A process is at its cgroup's limit.
-    Reclaim(Pressure),
-    WriteBack(ReclaimScan),
+    Reclaim(Scanning),
+    WriteBack(Box<ReclaimScan>),
 }
 
 /// The thread, see the module's text.
@@ -132,12 +133,14 @@ impl Kpted {
         self.pass(end);
     }
 
-    /// The pressure on the current space's cgroup, if that is at its limit.
-    fn at_limit(&self, os: &mut Os) -> Option<Pressure> {
+    /// Scans next if the current space's cgroup is at its limit.
+    fn reclaim_at_limit(&mut self, os: &mut Os) {
         let layer = &mut os.layers[self.layer];
         let group = layer.spaces[self.space].group;
-        let pressure = layer.memory.pressure(0, group).filter(|pressure| matches!(pressure, Pressure::Limit(_)))?;
-        layer.memory.can_reclaim(pressure).then_some(pressure)
+        let pressure = layer.memory.pressure(0, group).filter(|pressure| matches!(pressure, Pressure::Limit(_)));
+        if let Some(pressure) = pressure.filter(|&pressure| layer.memory.can_reclaim(pressure)) {
+            self.state = KptedState::Reclaim(Scanning::new(pressure));
+        }
     }
 }
 
@@ -173,7 +176,7 @@ impl EngineThread for Kpted {
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
         match &self.state {
-            KptedState::Reclaim(pressure) => plan_scan(layer, *pressure, step),
+            KptedState::Reclaim(scan) => scan.plan(os, self.layer, step),
             KptedState::WriteBack(scan) => scan.plan_io(step),
             KptedState::Line => {
                 if self.is_lost(layer) || self.level == TOP && self.mapping(layer) != Some((self.space, self.at)) {
@@ -210,16 +213,16 @@ impl EngineThread for Kpted {
                 self.state = KptedState::WriteBack(scan);
             }
             KptedState::WriteBack(scan) => os.written_back(self.layer, &scan, task),
-            KptedState::Reclaim(pressure) => {
-                let scan = os.scan_pages(effects, self.layer, pressure, task);
-                if !scan.io.is_empty() {
-                    self.state = KptedState::WriteBack(scan);
-                } else if scan.freed > 0
-                    && let Some(pressure) = self.at_limit(os)
-                {
-                    self.state = KptedState::Reclaim(pressure);
+            KptedState::Reclaim(mut work) => match work.commit(os, effects, self.layer, task) {
+                ScanProgress::Continues => self.state = KptedState::Reclaim(work),
+                ScanProgress::Waits(key) => {
+                    self.state = KptedState::Reclaim(work);
+                    return Next::Block(key);
                 }
-            }
+                ScanProgress::Ends(scan) if !scan.io.is_empty() => self.state = KptedState::WriteBack(scan),
+                ScanProgress::Ends(scan) if scan.freed > 0 => self.reclaim_at_limit(os),
+                ScanProgress::Ends(_) => {}
+            },
             KptedState::Line => {
                 let layer = &mut os.layers[self.layer];
                 if self.is_lost(layer) {
@@ -240,9 +243,7 @@ impl EngineThread for Kpted {
                     }
                 }
                 self.marks(os);
-                if let Some(pressure) = self.at_limit(os) {
-                    self.state = KptedState::Reclaim(pressure);
-                }
+                self.reclaim_at_limit(os);
             }
         }
         Next::Continue

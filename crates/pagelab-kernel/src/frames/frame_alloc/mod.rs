@@ -157,6 +157,8 @@ pub struct AllocEffects {
     pub per_cpu_hits: u32,
     /// The zones whose lock was taken, in order, one entry per acquisition.
     pub zone_locks: Vec<ZoneIx>,
+    /// Blocks that allocations and frees moved from or to a zone's lists.
+    pub moved: u32,
     /// Blocks taken from the lists of another migrate type.
     pub steals: u32,
     /// Pageblocks that changed their migrate type.
@@ -176,6 +178,22 @@ impl AllocEffects {
         zone_locks.clear();
         *self = Self { descriptors, zone_locks, ..Self::default() };
     }
+
+    /// What was done under a zone's lock; `None` if it was not taken.
+    pub fn zone_batch(&self) -> Option<ZoneBatch> {
+        let batch = || ZoneBatch { descriptors: self.descriptors.clone(), moved: self.moved.into() };
+        (!self.zone_locks.is_empty()).then(batch)
+    }
+}
+
+/// Blocks that move from or to a zone's lists under its lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneBatch {
+    /// The frames whose descriptor is read or written, in order. They include neighbours on the lists and buddies; a
+    /// frame may occur several times.
+    pub descriptors: Vec<Pfn>,
+    /// Number of blocks that move.
+    pub moved: u64,
 }
 
 /// An allocator of physical frames.

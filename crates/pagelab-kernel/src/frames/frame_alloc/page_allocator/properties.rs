@@ -166,8 +166,11 @@ impl Machine {
         }
         let cpu = CpuId(self.rng.below(u64::from(self.cpus)) as u32);
         self.effects.clear();
+        let listed = self.allocator.per_cpu_frames();
         self.allocator.free(pfn, order, cpu, &mut self.effects);
         assert_eq!(self.effects.per_cpu_hits as usize + self.effects.zone_locks.len(), 1);
+        let drained = if order == 0 { listed + 1 - self.allocator.per_cpu_frames() } else { 1 };
+        assert_eq!(u64::from(self.effects.moved), drained);
         assert_eq!(self.effects.shortage, Shortage::None);
         assert!(self.effects.descriptors.contains(&pfn));
         self.mark(pfn, order, false);

@@ -90,7 +90,7 @@ fn a_cpu_gets_its_hottest_frame_and_exchanges_batches() {
     let mut allocator = normal(16 * MIB);
     let (first, effects) = take(&mut allocator, 0, FramePurpose::UserData);
     assert_eq!((first, &effects.zone_locks[..], effects.per_cpu_hits), (Pfn(0), &[ZoneIx(0)][..], 0));
-    assert_eq!((allocator.per_cpu_frames(), allocator.free_frames()), (3, 16 * MIB - 4));
+    assert_eq!((allocator.per_cpu_frames(), allocator.free_frames(), effects.moved), (3, 16 * MIB - 4, 4));
     for n in 1..4 {
         let (pfn, effects) = take(&mut allocator, 0, FramePurpose::UserData);
         // The frame that becomes the head of the list is written, too.
@@ -113,6 +113,9 @@ fn a_cpu_gets_its_hottest_frame_and_exchanges_batches() {
     }
     let effects = give(&mut allocator, Pfn(4), 0);
     assert_eq!((effects.zone_locks.len(), effects.per_cpu_hits, allocator.per_cpu_frames()), (1, 0, 4));
+    assert_eq!(effects.moved, 4);
+    let (block, effects) = take(&mut allocator, 3, FramePurpose::UserData);
+    assert_eq!((effects.moved, give(&mut allocator, block, 3).moved), (1, 1), "a block counts once");
     let listed: Vec<_> = allocator.zones[0].pcps[0].lists[MigrateType::Movable as usize].iter().copied().collect();
     assert_eq!(listed, [4, 3, 0, 1], "the coldest went");
     allocator.drain_per_cpu(&mut AllocEffects::default());

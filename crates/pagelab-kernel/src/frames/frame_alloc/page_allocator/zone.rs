@@ -191,6 +191,7 @@ impl Zone {
             index
         } else {
             effects.zone_locks.push(self.ix);
+            effects.moved += 1;
             self.rmqueue(order, contents, effects)?
         };
         self.used_frames += 1 << order;
@@ -212,6 +213,7 @@ impl Zone {
         let taken = self.area.take_at(self.area.index(pfn), order, contents, effects);
         if taken {
             effects.zone_locks.push(self.ix);
+            effects.moved += 1;
             self.used_frames += 1 << order;
         }
         taken
@@ -226,6 +228,7 @@ impl Zone {
         effects.descriptors.push(pfn);
         if order > 0 {
             effects.zone_locks.push(self.ix);
+            effects.moved += 1;
             self.area.give(index, order, list, effects);
             return;
         }
@@ -250,6 +253,7 @@ impl Zone {
         for _ in 0..self.batch {
             let Some(index) = self.rmqueue(0, contents, effects) else { break };
             self.area.set_state(index, FrameState::PER_CPU);
+            effects.moved += 1;
             self.pcps[cpu].lists[contents as usize].push_back(index);
             self.pcps[cpu].count += 1;
             self.per_cpu_frames += 1;
@@ -273,6 +277,7 @@ impl Zone {
             pcp.count -= 1;
             self.per_cpu_frames -= 1;
             effects.descriptors.push(self.area.pfn(index));
+            effects.moved += 1;
             self.area.give(index, 0, list, effects);
         }
     }
