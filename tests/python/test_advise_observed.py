@@ -147,8 +147,19 @@ def test_the_first_setting_is_named_if_huge_pages_are_never_given(pagelab: Pagel
         ('{"format": "another"}', "is not an observation"),
         ("[]", "is not an observation"),
         (json.dumps({"format": FORMAT, "memory": []}), "says nothing of the machine"),
-        (json.dumps({"format": FORMAT, "machine": {"cpu_model": "A"}, "memory": []}), "is damaged"),
-        (json.dumps({"format": FORMAT, "machine": asdict(MACHINE)}), "is damaged"),
+        (json.dumps({"format": FORMAT, "machine": {"cpu_model": "A"}, "memory": []}), "has no 'virtualised'"),
+        (json.dumps({"format": FORMAT, "machine": asdict(MACHINE)}), "has no 'memory'"),
+        (json.dumps({"format": FORMAT, "machine": "A", "memory": []}), "is damaged"),
+        *(
+            (json.dumps({"format": FORMAT, "machine": asdict(MACHINE) | {name: value}, "memory": []}), says)
+            for name, value, says in (
+                ("memory_bytes", 0, "more of the machine's memory is free than there is"),
+                ("available_bytes", -GIB, "available_bytes of the machine is -1073741824"),
+                ("free_bytes", "much", "free_bytes of the machine is 'much'"),
+                ("huge_free_bytes", 5 * GIB, "free in large blocks than in all"),
+                ("huge_pages", "sometimes", "huge_pages of the machine is 'sometimes', and not always, madvise"),
+            )
+        ),
         (json.dumps({"format": FORMAT, "machine": asdict(MACHINE), "memory": [{}]}), "is damaged"),
     ],
 )
@@ -162,5 +173,6 @@ def test_an_observation_is_read_before_anything_is_recorded(pagelab: Pagelab, tm
     missing = pagelab("advise", "--observed", "none.json", "--keep", "a.trace", "--", "true")
     assert_fails(missing, 2, "none.json", "No such file")
     impossible = _observation(tmp_path, replace(MACHINE, available_bytes=-GIB))
-    assert_fails(pagelab("advise", "--observed", impossible, "--keep", "a.trace", "--", "true"), 2, "free_fraction")
+    refused = pagelab("advise", "--observed", impossible, "--keep", "a.trace", "--", "true")
+    assert_fails(refused, 2, "seen.json is damaged", "available_bytes")
     assert not (tmp_path / "a.trace").exists()

@@ -4,7 +4,9 @@ import io
 import os
 import pty
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,3 +156,25 @@ def test_a_terminal_shows_the_view_and_then_the_page(reader: int) -> None:
     assert "Ctrl-C ends it" in shown
     assert "Verdict" in page
     assert "\x1b" not in page
+
+
+def test_a_part_that_was_observed_is_written_whole(reader: int, tmp_path: Path) -> None:
+    """Ctrl-C comes as soon as the first of its files is there."""
+    files = [f"seen-0001.{ending}" for ending in ("json", "html", "parquet")]
+    outputs = ("--json", "seen.json", "--report", "seen.html", "--samples", "seen.parquet")
+    command = subprocess.Popen(
+        [*COMMAND, "observe", str(reader), "--rotate", "1", "--seconds", "60", *outputs],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        # Tests may run where Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / files[0]).exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    command.send_signal(signal.SIGINT)
+    lines = command.communicate(timeout=60)[0].decode().splitlines()
+    assert command.returncode == 0
+    assert [(tmp_path / file).exists() for file in files] == [True] * 3
+    assert len(lines) == 1
+    assert "part 1: " in lines[0]

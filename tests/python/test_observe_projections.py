@@ -14,14 +14,14 @@ from pagelab.observe.budget import Budget
 from pagelab.observe.changes import node_text, page_text
 from pagelab.observe.folios import PageFlags
 from pagelab.observe.layout import Layout, Pagemaps
-from pagelab.observe.looks import Looks
+from pagelab.observe.looks import Look, Looks
 from pagelab.observe.mappings import Mapping
 from pagelab.observe.nodes import Topology, nodes_of_mappings, topology
 from pagelab.observe.observation import Observation, Settings
 from pagelab.observe.projections import Projection, Spared, offered_orders, project
 from pagelab.observe.regions import Amounts, ProcessRegions, Region
 from pagelab.observe.time_shares import AVOIDABLE, PROGRAM, Share, TimeShares
-from pagelab.observe.verdict import Kind
+from pagelab.observe.verdict import Kind, Reach, judge
 
 MIB = 1 << 20
 HEAD, TAIL = 1 << 15, 1 << 16
@@ -207,6 +207,18 @@ def test_memory_that_comes_and_goes_is_repeated() -> None:
     assert one.saving.high == pytest.approx(0.3 * 0.99)
 
 
+def test_memory_that_comes_and_goes_may_have_larger_pages_and_be_populated() -> None:
+    seen = projected(region(10.0), elsewhere=990.0, pids={1: None})
+    for change, part in (("pages of 2 MiB", 511 / 512), ("populate", 1.0)):
+        one = seen[change]
+        assert (one.region, one.kind, one.growth) == (None, Kind.WORTH_A_RECORDING, None)
+        assert one.saving
+        assert one.saving.high == pytest.approx(0.3 * 0.99 * part)
+        assert one.spared
+        assert one.spared.low == 0
+        assert one.spared.high == pytest.approx(990 * part)
+
+
 def test_placement_is_bounded_by_distances() -> None:
     far = region(10.0)
     far.nodes = {0: 3 * MIB, 1: MIB}
@@ -245,3 +257,21 @@ def offered(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     for size in (16, 64, 2048):
         (folder / f"hugepages-{size}kB").mkdir()
     monkeypatch.setattr(projections, "_SIZES", folder)
+
+
+@pytest.mark.parametrize(
+    ("used", "kind"), [(None, Kind.UNDECIDED), (0, Kind.NOTHING), (6 * MIB, Kind.WORTH_A_RECORDING)]
+)
+def test_memory_whose_use_is_unknown_is_undecided_if_all_of_it_exceeds_the_tlb(used: int | None, kind: Kind) -> None:
+    """Two mappings of 6 MiB, and a TLB that covers 8 MiB: each alone would fit."""
+    looks = Looks(None)
+    looks.regions[1] = ProcessRegions(1)
+    for begin in (0, 64 * MIB):
+        one = region(0.0, begin=begin)
+        one.looks = {0: Amounts(size=8 * MIB, resident=6 * MIB, used=used)}
+        looks.regions[1].regions.append(one)
+    looks.looks.append(Look(1.0, 1, 2, None, 0.0, 0.0))
+    observation = Observation("a", Settings(1.0, 1.0, 0.02, True), looks, Budget(0.02), None)
+    little = TimeShares(1000, TIMES.activities, {AVOIDABLE: Share(0.001, 0.0, 0.002)}, None)
+    judged = judge(observation, little, Reach(8 * MIB, "a test"))
+    assert [one.kind for one in judged] == [kind, kind]

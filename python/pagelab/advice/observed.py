@@ -8,7 +8,7 @@ Deviations: the amount of memory is that of the simulated machine. Blocks that c
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pagelab.quantities import size_text
 
 _SEED = 1
 _LAYER = "system.layers.0"
+_HUGE_PAGES = ("always", "madvise", "never")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,11 @@ class Observed:
                 "of pagelab wrote it"
             )
         try:
-            return cls(str(file), MachineState(**machine), _pte_lines(document["memory"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{file} is damaged, or of another version: {error!r}") from None
+            return cls(str(file), _machine(machine), _pte_lines(document["memory"]))
+        except KeyError as error:
+            raise UsageError(f"{file} is damaged, or of another version: it has no {error.args[0]!r}") from None
+        except (TypeError, AttributeError, ValueError) as error:
+            raise UsageError(f"{file} is damaged, or of another version: {error}") from None
 
     @property
     def age(self) -> dict[str, float]:
@@ -94,6 +97,27 @@ class Observed:
             f"{age['huge_free_fraction']:.0%} of the free memory lies in blocks of 2 MiB or more: so it does in the "
             f"replays.{lines}"
         )
+
+
+def _machine(document: Mapping[str, Any]) -> MachineState:
+    """The machine of an observation, with figures that can be.
+
+    Raises:
+        KeyError: a figure is missing.
+        ValueError: one cannot be.
+    """
+    known = {field.name: document[field.name] for field in fields(MachineState)}
+    for name, value in known.items():
+        if name.endswith("_bytes") and (not isinstance(value, int) or value < 0):
+            raise ValueError(f"{name} of the machine is {value!r}")
+    machine = MachineState(**known)
+    if machine.huge_pages not in _HUGE_PAGES:
+        raise ValueError(f"huge_pages of the machine is {machine.huge_pages!r}, and not {', '.join(_HUGE_PAGES)}")
+    if not max(machine.available_bytes, machine.free_bytes) <= machine.memory_bytes:
+        raise ValueError("more of the machine's memory is free than there is")
+    if not machine.memory_bytes or machine.huge_free_bytes > machine.free_bytes:
+        raise ValueError("the machine has no memory, or more of it free in large blocks than in all")
+    return machine
 
 
 def _pte_lines(memory: list[Mapping[str, Any]]) -> float | None:

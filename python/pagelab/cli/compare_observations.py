@@ -27,8 +27,10 @@ def observations(sources: Sequence[str]) -> list[dict[str, Any]]:
     documents = [read(Path(source)) for source in sources]
     known = [document for document in documents if document is not None]
     if known and (len(known) < len(documents) or len(known) != 2):
+        others = [source for source, document in zip(sources, documents, strict=True) if document is None]
+        which = f": {', '.join(others)} is not one" if others else ""
         raise UsageError(
-            "an observation of `pagelab observe --json` is compared with another one, and with nothing else"
+            f"an observation of `pagelab observe --json` is compared with another one, and with nothing else{which}"
         )
     return known
 
@@ -49,7 +51,7 @@ def compare(
     if refused:
         raise UsageError(f"{refused[0]} is for results and programs, and not for observations")
     before, after = documents
-    changes = difference.differences(before, after)
+    changes = difference.differences(before, after, names)
     notes = difference.remarks(before, after)
     changed = sum(one.changed for one in changes)
     note = f"* changed: the interval has no 0 in it. {changed} of {len(changes)} figures changed."

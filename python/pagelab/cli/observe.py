@@ -14,7 +14,7 @@ import typer
 from pagelab import _engine
 from pagelab.capture.program_exit import SIGNALLED
 from pagelab.cli import command as base
-from pagelab.cli.interrupts import interrupts_for_the_program
+from pagelab.cli.interrupts import deferred_interrupts, interrupts_for_the_program
 from pagelab.cli.run import Json
 from pagelab.cli.terminal import warn
 from pagelab.output import MISSING_FOLDERS, ensure_apart, ensure_ending, ensure_writable, write_atomically
@@ -287,7 +287,7 @@ def _observe_in_parts(
     begin, number = time.monotonic(), 0
     total = settings.seconds or _SECONDS
     print(f"observing {title} for {total:g} s, in parts of {rotation.seconds:g} s", file=sys.stderr, flush=True)
-    # Ctrl-C while files are written.
+    # Ctrl-C between two parts.
     with suppress(KeyboardInterrupt):
         while (left := total - (time.monotonic() - begin)) > 0.1:
             try:
@@ -297,13 +297,15 @@ def _observe_in_parts(
                     return
                 raise
             number += 1
-            conclusions = conclude(observation, program)
-            _write_files(conclusions, outputs.numbered(number), _document(conclusions) if outputs.document else "")
-            if rotation.keep and number > rotation.keep:
-                outputs.numbered(number - rotation.keep).remove()
-            at = f"{time.strftime('%Y-%m-%d %H:%M:%S')}, part {number}"
-            print(f"{at}: {conclusions.kind.value}: {conclusions.reason}", flush=True)
-            if observation.ended or observation.interrupted:
+            # A part that was observed is written whole.
+            with deferred_interrupts() as interrupts:
+                conclusions = conclude(observation, program)
+                _write_files(conclusions, outputs.numbered(number), _document(conclusions) if outputs.document else "")
+                if rotation.keep and number > rotation.keep:
+                    outputs.numbered(number - rotation.keep).remove()
+                at = f"{time.strftime('%Y-%m-%d %H:%M:%S')}, part {number}"
+                print(f"{at}: {conclusions.kind.value}: {conclusions.reason}", flush=True)
+            if observation.ended or observation.interrupted or interrupts.pressed:
                 return
 
 

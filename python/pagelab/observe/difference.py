@@ -74,16 +74,27 @@ def read(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and document.get("format") == FORMAT else None
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str] = ("the first", "the second")
+) -> list[Difference]:
     """The figures that both observations have.
+
+    Args:
+        before: An observation.
+        after: Another one.
+        names: Their files, for errors.
 
     Raises:
         UsageError: one of them is damaged.
     """
-    try:
-        pairs = [dict(_values(document)) for document in (before, after)]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"an observation is damaged, or of another version: {error!r}") from None
+    pairs = []
+    for document, name in zip((before, after), names, strict=True):
+        try:
+            pairs.append(dict(_values(document)))
+        except KeyError as error:
+            raise UsageError(f"{name} is damaged, or of another version: it has no {error.args[0]!r}") from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{name} is damaged, or of another version: {error}") from None
     samples = [document["time"]["samples"] for document in (before, after)]
     for own, other, count in zip(pairs, reversed(pairs), samples, strict=True):
         if any(unit == "share" for _, unit in own):

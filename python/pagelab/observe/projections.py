@@ -28,6 +28,8 @@ _ARENA_BYTES = 64 << 20
 _SHOWN_ORDERS = (2, 4, ORDERS - 1)
 _SIZES = Path("/sys/kernel/mm/transparent_hugepage")
 _PAGES = "pages of "
+_POPULATING = "MAP_POPULATE, or madvise(MADV_POPULATE_WRITE)"
+_KEEPING = "M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt if it is malloc's, or not unmapping it after each use"
 POPULATE = "populate"
 KEEP = "keep memory"
 PLACE = "NUMA placement"
@@ -69,7 +71,7 @@ def project(observation: Observation, times: TimeShares) -> list[Projection]:
         if region.anonymous and (region.faults >= WORTH * faults or region.largest.resident >= HUGE_BYTES):
             projections += _of_region(region, observation, times, faults)
     if observation.elsewhere >= WORTH * faults:
-        projections.append(_coming_and_going(observation, times, faults))
+        projections += _coming_and_going(observation, times, faults)
     if observation.looks.topology.several:
         projections += _placements(observation, times)
     return sorted(projections, key=lambda one: -(one.saving.high if one.saving else 0.0))
@@ -102,8 +104,9 @@ def _of_region(region: Region, observation: Observation, times: TimeShares, faul
     part = region.faults / faults
     avoidable = _scaled(times.avoidable, part)
     if region.may_be_huge:
+        layout = region.layout
         for order in offered_orders():
-            yield _larger(region, order, avoidable)
+            yield _larger(region, region.faults, order, avoidable, layout.growth_with(order) if layout else None)
     grown = _grown_pages(region, observation)
     most = region.largest
     yield _judged(
@@ -112,17 +115,18 @@ def _of_region(region: Region, observation: Observation, times: TimeShares, faul
         Spared(min(region.faults, grown), region.faults),
         avoidable,
         max(most.size - most.resident, 0),
-        "MAP_POPULATE, or madvise(MADV_POPULATE_WRITE)",
+        _POPULATING,
     )
     yield _kept(region, grown, _scaled(times.faults, part))
 
 
-def _larger(region: Region, order: int, avoidable: Share | None) -> Projection:
+def _larger(
+    region: Region | None, faults: float, order: int, avoidable: Share | None, growth: int | None
+) -> Projection:
     part = 1 - 1 / (1 << order)
-    growth = region.layout.growth_with(order) if region.layout else None
     switch = "enabled" if order == ORDERS - 1 else "hugepages-SIZEkB/enabled"
     setting = f"/sys/kernel/mm/transparent_hugepage/{switch}, and madvise(MADV_HUGEPAGE) where it says madvise"
-    spared = Spared(0.0, region.faults * part)
+    spared = Spared(0.0, faults * part)
     return _judged(_larger_pages(order), region, spared, _scaled(avoidable, part), growth, setting)
 
 
@@ -158,13 +162,18 @@ def _keeping(region: Region) -> str:
     return "M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt, or fewer madvise(MADV_DONTNEED) of the program's own"
 
 
-def _coming_and_going(observation: Observation, times: TimeShares, faults: float) -> Projection:
-    whole = _scaled(times.faults, observation.elsewhere / faults)
+def _coming_and_going(observation: Observation, times: TimeShares, faults: float) -> Iterator[Projection]:
+    """Of memory that no look has shown. Which kind it is, and how full it gets, is not known."""
+    count, part = observation.elsewhere, observation.elsewhere / faults
+    avoidable = _scaled(times.avoidable, part)
+    for order in offered_orders():
+        yield _larger(None, count, order, avoidable, None)
+    yield _judged(POPULATE, None, Spared(0.0, count), avoidable, None, _POPULATING)
+    whole = _scaled(times.faults, part)
     # A process that ended before a look has such faults, too, and they are not repeated.
     least = 0.0 if len(observation.pids) > 1 else whole.low if whole else 0.0
     saving = None if whole is None else Share(whole.share, least, whole.high)
-    spared = Spared(0.0, observation.elsewhere)
-    return _judged(KEEP, None, spared, saving, 0, "M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt")
+    yield _judged(KEEP, None, Spared(0.0, count), saving, 0, _KEEPING)
 
 
 def _placements(observation: Observation, times: TimeShares) -> Iterator[Projection]:

@@ -90,6 +90,11 @@ def _used_in_small_pages(observation: Observation) -> int | None:
     return statistics.median_low(used) if used else None
 
 
+def _most_in_small_pages(observation: Observation) -> int:
+    """The most memory in small pages that all processes had at a look."""
+    return max((amounts.resident - amounts.huge for _, amounts in observation.looks.totals()), default=0)
+
+
 def _judge(
     region: Region, observation: Observation, times: TimeShares, reach: Reach, faults: float, used: int | None
 ) -> Judgement:
@@ -149,8 +154,8 @@ def _decide(
         few = times.samples < _FEWEST_SAMPLES
         why = "there are few samples: observe it for longer" if few else "the interval includes 1 %"
         return Kind.UNDECIDED, (f"faults take {saving.low:.1%} to {saving.high:.1%} of the CPU time: {why}",)
-    if region.usually_used is None and _small(region) > reach.size:
-        return Kind.UNDECIDED, ("its used memory is not known, and it is larger than the TLB's reach",)
+    if (region.usually_used is None or used is None) and _most_in_small_pages(observation) > reach.size:
+        return Kind.UNDECIDED, ("its used memory is not known, and all memory is larger than the TLB's reach",)
     return Kind.NOTHING, ("faults take less than 1 %, and the used small pages fit into the TLB",)
 
 
