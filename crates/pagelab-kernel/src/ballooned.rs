@@ -36,13 +36,18 @@ impl BalloonPages {
         self.frames.push(frame);
     }
 
+    /// Takes up to this many pages out, the youngest ones, in the order in which they were added.
+    pub fn take(&mut self, pages: u64) -> Vec<Pfn> {
+        self.frames.split_off(self.frames.len().saturating_sub(pages as usize))
+    }
+
     /// Takes the youngest pages out, for a kernel that has no memory left (Linux `virtio_balloon_oom_notify`,
     /// `balloon_page_dequeue`); none if it may not. They are in the order in which Linux frees them.
     pub fn deflate(&mut self) -> Vec<Pfn> {
         if self.deflation_page_cycles.is_none() || self.frames.is_empty() {
             return Vec::new();
         }
-        let pages = self.frames.split_off(self.frames.len().saturating_sub(PAGES_PER_DEFLATION));
+        let pages = self.take(PAGES_PER_DEFLATION as u64);
         self.counters.deflations += 1;
         self.counters.deflated += pages.len() as u64;
         pages
@@ -58,6 +63,8 @@ mod tests {
         let mut balloon = BalloonPages::default();
         (0..300).for_each(|n| balloon.add(Pfn(n)));
         assert!(balloon.deflate().is_empty(), "only if it may");
+        assert_eq!(balloon.take(2), [Pfn(298), Pfn(299)]);
+        [298, 299].map(Pfn).into_iter().for_each(|frame| balloon.add(frame));
         balloon.deflation_page_cycles = Some(0);
         assert_eq!(balloon.deflate(), (44..300).map(Pfn).collect::<Vec<_>>());
         assert_eq!(balloon.deflate(), (0..44).map(Pfn).collect::<Vec<_>>());

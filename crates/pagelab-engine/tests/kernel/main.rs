@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod balloon_manager;
 mod block_io;
 mod ca_paging;
 mod coloring;
