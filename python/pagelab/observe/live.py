@@ -20,7 +20,7 @@ from pagelab.observe.heat import curve
 from pagelab.observe.observation import Observation
 from pagelab.observe.page import borderless, shortened
 from pagelab.observe.regions import Amounts, Region
-from pagelab.quantities import size_text
+from pagelab.quantities import counted, size_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -87,7 +87,7 @@ def _head(observation: Observation) -> Iterator[str]:
     limit = observation.settings.seconds
     of_limit = f" of {limit:g}" if limit is not None else ""
     yield f"{observation.title}: {seconds:.1f}{of_limit} s observed, {cpu:.2f} s of CPU time; Ctrl-C ends it"
-    spent = f", {observation.budget.spent / cpu:.1%} of it for observing" if cpu else ""
+    spent = f"; observing took {observation.budget.spent / cpu:.1%} of the CPU time" if cpu else ""
     now = recent(observation.rates)
     yield f"{faults:,} page faults, {observation.totals.major:,} waited for a device; now {now:,.0f} per second{spent}"
 
@@ -140,7 +140,7 @@ def _row(region: Region) -> tuple[str, ...]:
     amounts = region.last
     return (
         shortened(region.label),
-        f"{region.mappings} mappings" if region.small else f"{region.begin:#x}",
+        counted(region.mappings, "mapping", "mappings") if region.small else f"{region.begin:#x}",
         size_text(amounts.size),
         size_text(amounts.resident),
         size_text(amounts.huge),

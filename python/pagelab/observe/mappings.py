@@ -14,6 +14,7 @@ from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe.processes import PROC
 
 HUGE_BYTES = 2 << 20
+_SHARED = "/dev/zero (deleted)"
 _KIB = 1024
 _WANTED = (
     *("Rss", "Shared_Clean", "Shared_Dirty", "Referenced"),
@@ -64,7 +65,8 @@ class Mapping:
     @property
     def label(self) -> str:
         """What kind of memory it is, in a few words."""
-        if not self.name:
+        # What MAP_SHARED | MAP_ANONYMOUS has for a name.
+        if not self.name or self.name == _SHARED:
             return "anonymous memory" if self.anonymous else "shared memory"
         if self.name == "[heap]":
             return "heap"

@@ -18,7 +18,7 @@ from pagelab.observe.pressure import EVENTS
 from pagelab.observe.time_shares import Share
 from pagelab.observe.verdict import Judgement
 from pagelab.observe.words import cost_lines, fault_line, missing_lines, walk_line
-from pagelab.quantities import size_text
+from pagelab.quantities import counted, size_text
 
 WIDTH = 100
 _MOST_REGIONS = 12
@@ -91,9 +91,11 @@ def _time(conclusions: Conclusions) -> str:
     for name, share in times.activities.items():
         label = "other work of the kernel" if name == OTHER else name
         table.add_row(label, *_shares(share))
-    for name, share in times.parts.items():
-        if share.share >= _LEAST_PART:
-            table.add_row(f"  {name}", *_shares(share))
+    parts = [(name, share) for name, share in times.parts.items() if share.share >= _LEAST_PART]
+    if parts:
+        table.add_row("of that, in the kernel:", "", "")
+    for name, share in parts:
+        table.add_row(f"  {name}", *_shares(share))
     return _render(table)
 
 
@@ -117,7 +119,7 @@ def memory_row(judged: Judgement) -> tuple[str, ...]:
     """What memory it is, where, its sizes, faults and verdict."""
     region, amounts = judged.region, judged.region.largest
     used = "–" if region.most_used is None else size_text(region.most_used)
-    place = f"{region.begin:#x}" if not region.small else f"{region.mappings} mappings"
+    place = f"{region.begin:#x}" if not region.small else counted(region.mappings, "mapping", "mappings")
     return (
         shortened(region.label),
         place,

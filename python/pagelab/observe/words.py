@@ -105,4 +105,8 @@ def _memory(seen: Observation) -> Iterator[str]:
     elif not looks.pagemaps.sizes_known:
         yield "Of which sizes pages are: /proc/kpageflags is for root, or needs CAP_DAC_READ_SEARCH."
     if len(looks.looks) < 2 and looks.bits is not None:
-        yield "Which memory was used: the bound on cost or the program's end left time for one look only."
+        why = (
+            "the program ended" if seen.ended else "the observation ended" if seen.interrupted else "the bound on cost"
+        )
+        more = "" if seen.ended else ". More looks: a longer --seconds, or a larger --budget, such as 10%"
+        yield f"Which memory was used: {why} left time for one look only{more}."
