@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pagelab_studies import hash_dont_cache_changes as changes
+from pagelab_studies import hash_dont_cache_conflicts as conflicts
 from pagelab_studies import hash_dont_cache_exits as exits
 from pagelab_studies import hash_dont_cache_guests as guests
 from pagelab_studies import hash_dont_cache_shared as shared
@@ -14,7 +15,7 @@ from pagelab_studies import hash_dont_cache_sparse as sparse
 from pagelab_studies import hash_dont_cache_variants as variants
 from pagelab_studies import hash_dont_cache_whole as whole
 from pagelab_studies import study
-from pagelab_studies.hash_dont_cache_runs import CLUSTERS, MCF
+from pagelab_studies.hash_dont_cache_runs import CACTUS, CLUSTERS, MCF
 from pagelab_studies.study import Findings, Measurement, Measurements, Run
 
 Section = Callable[[Measurements, Findings], None]
@@ -207,3 +208,45 @@ def test_fig_9_is_judged_by_cycles_and_by_what_misses_the_l1(step: int, holds: b
     findings = _evaluated(guests.lines_of_the_host, stats, changes.REPRODUCTION)
     assert [claim.holds for claim in findings.claims] == [holds, holds]
     assert findings.claims[1].detail.startswith(f"0.8, {0.8 - step / 500:.4g}, ")
+
+
+@pytest.mark.parametrize(("in_pieces", "unused"), [(80, 120), (120, 80)])
+def test_designs_are_judged_in_each_state_of_memory(in_pieces: int, unused: int) -> None:
+    """Radix walks take 100 cycles; perfect MMU caches and hashed tables take more in one of the states."""
+
+    def stats(run: Run) -> dict[str, int]:
+        design = run.system.removeprefix("nested ") != "radix"
+        cycles = (in_pieces if conflicts.AGED in run.label else unused) if design else 100
+        return {"accesses": 100, "walk.cycles": 100 * cycles, "walk.refs": 300, "walk.count": 100}
+
+    findings = _evaluated(conflicts.states_of_memory, stats, changes.REPRODUCTION)
+    verdicts = {claim.text: claim.holds for claim in findings.claims}
+    assert len(verdicts) == 6, "one placement decides nothing"
+    assert all(holds is ((in_pieces if conflicts.AGED in text else unused) < 100) for text, holds in verdicts.items())
+    table = findings.series[0]
+    assert table.values[conflicts.AGED, "virtual hashed"] == pytest.approx(100 - in_pieces)
+    sizes = {
+        setting
+        for run in changes.runs()
+        if run.workload == CACTUS.name and run.system == "nested hashed"
+        for setting in run.settings
+        if "host.page_table.table_bytes" in setting
+    }
+    assert len(sizes) == 1, "one thing is changed"
+
+
+def test_strides_are_drawn_and_shown_by_their_cost() -> None:
+    assert len(set(conflicts.strides())) == conflicts.STRIDES
+    assert all(stride % 8 == 0 and 64 << 10 <= stride <= 32 << 20 for stride in conflicts.strides())
+    worst = conflicts.strides()[3]
+
+    def stats(run: Run) -> dict[str, int]:
+        conflicting = run.label == f"stride {worst}" and run.system != "hashed"
+        return {"accesses": 100, "walk.cycles": 900 if conflicting else 200, "walk.refs": 110, "walk.count": 100}
+
+    findings = _evaluated(conflicts.drawn_strides, stats, changes.REPRODUCTION)
+    assert [findings.series[0].values[system, "most"] for system in ("radix", "hashed")] == [9, 2]
+    assert findings.series[0].values["radix", "second most"] == 2
+    assert (
+        _evaluated(conflicts.one_table, stats, changes.REPRODUCTION).series[0].values["GUPS 2GB", "references"] == 1.1
+    )

@@ -1,5 +1,6 @@
-"""What "Hash, Don't Cache (the Page Table)" says of samples, bytes of tables and guests, with one thing changed."""
+"""What "Hash, Don't Cache (the Page Table)" says of samples, space, guests and conflicts, with one thing changed."""
 
+from pagelab_studies import hash_dont_cache_conflicts as conflicts
 from pagelab_studies import hash_dont_cache_guests as guests
 from pagelab_studies import hash_dont_cache_sparse as sparse
 from pagelab_studies import hash_dont_cache_whole as whole
@@ -9,13 +10,15 @@ from pagelab_studies.study import Cost, Findings, Measurements, Reproduction, Ru
 
 def runs() -> list[Run]:
     """All runs."""
-    return [*whole.runs(), *guests.runs(), *sparse.runs()]
+    return [*whole.runs(), *guests.runs(), *sparse.runs(), *conflicts.runs()]
 
 
 def cost(run: Run) -> Cost:
     """What an access takes."""
     if run.workload == sparse.SPARSE:
         return sparse.cost(run)
+    if run.workload == conflicts.DRAWN:
+        return conflicts.cost(run)
     return whole.cost(run) if run.label in (whole.WINDOW, whole.WHOLE) else of_windows(run)
 
 
@@ -26,15 +29,18 @@ def evaluate(measured: Measurements) -> Findings:
         guests.lines_of_the_host,
         guests.independent_functions,
         sparse.bytes_per_page,
+        conflicts.states_of_memory,
+        conflicts.drawn_strides,
+        conflicts.one_table,
     )
     findings = by_sections(measured, sections)
-    findings.notes += whole.NOTES
+    findings.notes += (*whole.NOTES, *conflicts.NOTES)
     return findings
 
 
 REPRODUCTION = Reproduction(
     name="hash-dont-cache-changes",
-    title="Hash, Don't Cache (the Page Table): whole runs, sparse memory and guests",
+    title="Hash, Don't Cache (the Page Table): whole runs, guests, sparse memory and conflicts",
     paper="Idan Yaniv and Dan Tsafrir, SIGMETRICS 2016",
     machine="sandybridge-e5-2420",
     runs=runs,

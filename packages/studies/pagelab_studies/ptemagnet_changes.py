@@ -5,6 +5,7 @@ their pages in order before they begin. Here co-runners share its CPU, and progr
 unused and aged memory. And windows with first touches included, which are in unused memory there, are in aged memory.
 `zipf`, which becomes slower there in aged memory, runs with a host whose walks skip all upper levels, and alone. Random
 words in arrays of several sizes, which aged memory scatters over more lines the smaller they are, run in unused memory.
+The judged programs run in aged memory beside co-runners and alone (`ptemagnet_colocated`).
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from pagelab_studies.interval import Interval
 from pagelab_studies.ptemagnet_beside import by_size
+from pagelab_studies.ptemagnet_colocated import colocated_runs, gains, points, ratios
 from pagelab_studies.ptemagnet_measures import BEYOND_L2, band, gain, lines, spread
 from pagelab_studies.ptemagnet_measures import MEMORY as DRAM
 from pagelab_studies.ptemagnet_runs import (
@@ -33,7 +35,7 @@ from pagelab_studies.ptemagnet_runs import (
     cost,
     runs,
 )
-from pagelab_studies.study import Claim, Findings, Measurement, Measurements, Reproduction, Run, Series, by_sections
+from pagelab_studies.study import Claim, Findings, Measurements, Reproduction, Run, Series, by_sections
 
 OWN, SHARED = "co-runners on CPUs of their own", "co-runners on its CPU"
 BEFORE, AS_NEEDED = "touched in order before", "touched when first needed"
@@ -65,7 +67,7 @@ _RESTS_ON = "five seeds; the model of the page allocator, of ageing and of time 
 
 def changed_runs() -> list[Run]:
     """The runs."""
-    return [*_slower(), *_sizes(), *_whole(), *_scattered()]
+    return [*_slower(), *_sizes(), *_whole(), *_scattered(), *colocated_runs()]
 
 
 def _slower() -> Iterator[Run]:
@@ -120,7 +122,7 @@ def _scattered() -> Iterator[Run]:
 
 def evaluate(measured: Measurements) -> Findings:
     """What the runs say."""
-    return by_sections(measured, (_lines, _aged_whole, _of_zipf, _by_size))
+    return by_sections(measured, (_lines, _aged_whole, gains, ratios, _of_zipf, _by_size))
 
 
 def _of_zipf(measured: Measurements, findings: Findings) -> None:
@@ -132,7 +134,7 @@ def _of_zipf(measured: Measurements, findings: Findings) -> None:
         saved[label, "all"] = gain(measured, ZIPF, EQUAL_COST, label)
         before, after = (measured.seeds(ZIPF.name, system, label) for system in (ORDER_0, EQUAL_COST))
         for name, part in PARTS.items():
-            saved[label, name] = spread(_points(before[seed], after[seed], part) for seed in before)
+            saved[label, name] = spread(points(before[seed], after[seed], part) for seed in before)
         for system, by_seed in ((ORDER_0, before), (EQUAL_COST, after)):
             for name, (table, level, places) in READ.items():
                 counts = [f"walk.layer.{table}.level{level}.refs.{place}" for place in places]
@@ -147,12 +149,6 @@ def _of_zipf(measured: Measurements, findings: Findings) -> None:
         Series.within("§5", f"references per walk, {state}", "references", refs),
         Series.within("§5", f"page faults of co-runners, {state}", "faults per access of zipf", faults),
     ]
-
-
-def _points(before: Measurement, after: Measurement, part: str) -> float:
-    """Per cent of all its cycles that a program saves in a part of them."""
-    saved = before.main(part) / before.window - after.main(part) / after.window
-    return 100 * saved / before.cycles_per_access
 
 
 def _by_size(measured: Measurements, findings: Findings) -> None:

@@ -93,7 +93,6 @@ _HASH, _STC, _PTE = "hash-dont-cache", "software-translation-cache", "ptemagnet"
 _PRODUCT = "walk time saved, matmul, faults of the product"
 _GRAPHS = tuple(f"Graph500 {size}GB" for size in (4, 8, 16))
 _LOADS = "Graph500 4GB: references of a hashed walk, by load"
-_RATIOS = "walk references, host's to guest's, words at random, guest memory aged"
 _REGIONS = "regions of 32 KiB in more than two lines"
 _BESIDE = "pagerank beside co-runners"
 _TOUCHES = "each page of 256 MiB once, by a program that runs alone, reserved pages "
@@ -179,16 +178,6 @@ EXPERIMENTS = (
         Cell(_STC, _PRODUCT, "1000 host 2 MiB", "as published"),
         Cell(_STC, _PRODUCT, "1000", "as published"),
         ("matmul 1000², product", "matmul 1000², all faults"),
-    ),
-    *(
-        Experiment(
-            _PTE,
-            f"walk references {kind}",
-            "random words in 64 MiB instead of 512 MiB",
-            Cell(_PTE, _RATIOS, "random 64 MiB", kind),
-            Cell(_PTE, _RATIOS, "random 512 MiB", kind),
-        )
-        for kind in ("beyond L2", "served by memory")
     ),
     Experiment(_PTE, _REGIONS, "guest memory aged", Figure(_PTE, f"{_BESIDE}, aged"), items=(_BESIDE,)),
     Experiment(_PTE, _REGIONS, "guest memory unused", Figure(_PTE, _BESIDE), items=(f"{_BESIDE}, aged",)),
