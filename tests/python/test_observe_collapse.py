@@ -14,7 +14,7 @@ from conftest import Pagelab, assert_fails
 
 from pagelab import UsageError
 from pagelab.observe import collapse
-from pagelab.observe.collapse import chosen, ensure_valid
+from pagelab.observe.collapse import chosen, ensure_mapped, ensure_valid
 from pagelab.observe.mappings import mappings
 from pagelab.observe.regions import Amounts, Region
 from pagelab.observe.verdict import Judgement, Kind
@@ -60,6 +60,19 @@ def test_mappings_are_chosen_by_verdict_or_address() -> None:
         chosen(["worth"], [nothing])
     with pytest.raises(UsageError, match="takes `worth` or an address"):
         ensure_valid(["everything"])
+
+
+def test_an_address_where_nothing_is_is_refused_before_the_observation(
+    pagelab: Pagelab, running: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    process = running("plain")
+    (large,) = (one for one in mappings(process.pid) if one.anonymous and one.size >= 16 * MIB)
+    ensure_mapped(["worth", hex(large.begin + 4096)], [process.pid])
+    begin = time.monotonic()
+    # It would last an hour.
+    done = pagelab("observe", str(process.pid), "-t", "3600", "--try", "worth", "--try", "0x1000")
+    assert_fails(done, 2, "no anonymous mapping of 2 MiB or more is there")
+    assert time.monotonic() - begin < 60
 
 
 def test_huge_pages_are_made_and_compared(

@@ -242,6 +242,10 @@ def _observe_running(
         return Members(group_named(cgroup)) if cgroup is not None else Processes(numbers)
 
     chosen = target()
+    if wanted:
+        from pagelab.observe.collapse import ensure_mapped
+
+        ensure_mapped(wanted, chosen.members())
     program = command_of(numbers[0]) if len(numbers) == 1 else None
     if rotation:
         _observe_in_parts(target, chosen.title, settings, outputs, rotation, program)

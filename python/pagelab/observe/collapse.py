@@ -9,11 +9,13 @@ import ctypes
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pagelab._engine import UsageError
-from pagelab.observe.mappings import HUGE_BYTES, mappings
+from pagelab.host.contiguity import ProcessEndedError
+from pagelab.observe.mappings import HUGE_BYTES, Mapping, mappings
 from pagelab.observe.regions import Region
 from pagelab.observe.verdict import Judgement, Kind
 
@@ -63,7 +65,7 @@ def chosen(wanted: Sequence[str], judgements: Sequence[Judgement]) -> list[Regio
             address = _address(word)
             matches = [one.region for one in possible if one.region.begin <= address < one.region.end]
             if not matches:
-                raise UsageError(f"--try {word}: no anonymous mapping of 2 MiB or more is there")
+                raise _nothing_there(word)
         regions.update((id(region), region) for region in matches)
     return list(regions.values())
 
@@ -73,6 +75,21 @@ def ensure_valid(wanted: Sequence[str]) -> None:
     for word in wanted:
         if word != WORTH:
             _address(word)
+
+
+def ensure_mapped(wanted: Sequence[str], pids: Iterable[int]) -> None:
+    """Refuses addresses where no process has memory that may have huge pages, before anything is observed."""
+    there: list[Mapping] = []
+    for pid in pids:
+        with suppress(ProcessEndedError, UsageError):
+            there += [one for one in mappings(pid) if one.anonymous and one.size >= HUGE_BYTES]
+    for word in wanted:
+        if word != WORTH and not any(one.begin <= _address(word) < one.end for one in there):
+            raise _nothing_there(word)
+
+
+def _nothing_there(word: str) -> UsageError:
+    return UsageError(f"--try {word}: no anonymous mapping of 2 MiB or more is there")
 
 
 def _address(word: str) -> int:
