@@ -119,6 +119,9 @@ def test_a_page_and_a_table_are_written(pagelab: Pagelab, tmp_path: Path) -> Non
         return
     assert '<svg class="flame"' in page
     assert "touch_fresh" in page
+    for part in ("Where the CPU time goes", "Code that faults"):
+        assert f">{part}</h2>" in page
+    assert "page faults</td>" in page
     assert frame["faults"].sum() == pytest.approx(document["faults"]["count"])
     assert frame["second"].is_between(0, document["seconds"]).all()
     # The faults go on until the end.

@@ -21,6 +21,8 @@ from pagelab.observe.words import cost_lines, fault_line, missing_lines, walk_li
 from pagelab.quantities import counted, size_text
 
 WIDTH = 100
+TIME = ("", "of the CPU time", "95 % interval")
+CODE = ("function", "called from", "line", "faults", "of all")
 _MOST_REGIONS = 12
 _MOST_LOOKS = 12
 _MOST_CODE = 8
@@ -83,20 +85,27 @@ def _verdict(conclusions: Conclusions) -> str:
 
 
 def _time(conclusions: Conclusions) -> str:
+    return _rendered(TIME, time_rows(conclusions))
+
+
+def _rendered(titles: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A table, or nothing if it has no rows."""
+    table = borderless(*titles, left=left)
+    for row in rows:
+        table.add_row(*row)
+    return _render(table) if rows else ""
+
+
+def time_rows(conclusions: Conclusions) -> list[tuple[str, ...]]:
+    """Where the CPU time goes, under the headings of `TIME`; nothing if it is not known."""
     times = conclusions.times
     # Without samples of the kernel, all others would be the program's own.
     if times.missing or not times.activities:
-        return ""
-    table = borderless("", "of the CPU time", "95 % interval")
-    for name, share in times.activities.items():
-        label = "other work of the kernel" if name == OTHER else name
-        table.add_row(label, *_shares(share))
-    parts = [(name, share) for name, share in times.parts.items() if share.share >= _LEAST_PART]
-    if parts:
-        table.add_row("of that, in the kernel:", "", "")
-    for name, share in parts:
-        table.add_row(f"  {name}", *_shares(share))
-    return _render(table)
+        return []
+    names = {OTHER: "other work of the kernel"}
+    rows = [(names.get(name, name), *_shares(share)) for name, share in times.activities.items()]
+    parts = [(f"  {name}", *_shares(share)) for name, share in times.parts.items() if share.share >= _LEAST_PART]
+    return [*rows, *([("of that, in the kernel:", "", "")] if parts else []), *parts]
 
 
 def _shares(share: Share) -> tuple[str, str]:
@@ -221,16 +230,22 @@ def _heat(conclusions: Conclusions) -> str:
 
 
 def _code(conclusions: Conclusions) -> str:
-    if not conclusions.code:
-        return ""
+    return _rendered(CODE, code_rows(conclusions), left=(0, 1, 2))
+
+
+def code_rows(conclusions: Conclusions) -> list[tuple[str, ...]]:
+    """The code that faults most, under the headings of `CODE`."""
     total = max(conclusions.observation.totals.faults, 1)
-    table = borderless("function", "called from", "line", "faults", "of all", left=(0, 1, 2))
-    for one in conclusions.code[:_MOST_CODE]:
-        caller = one.caller.text if one.caller else ""
-        line = one.function.line.rpartition("/")[2]
-        row = (shortened(one.function.text, 40), shortened(caller, 24), shortened(line))
-        table.add_row(*row, f"{one.faults:,.0f}", f"{one.faults / total:.1%}")
-    return _render(table)
+    return [
+        (
+            shortened(one.function.text, 40),
+            shortened(one.caller.text if one.caller else "", 24),
+            shortened(one.function.line.rpartition("/")[2]),
+            f"{one.faults:,.0f}",
+            f"{one.faults / total:.1%}",
+        )
+        for one in conclusions.code[:_MOST_CODE]
+    ]
 
 
 def _machine(conclusions: Conclusions) -> str:

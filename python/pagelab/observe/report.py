@@ -11,7 +11,7 @@ from pagelab.call_stacks.stacks import Call, Frame, Location, Stack
 from pagelab.observe import changes, charts, page
 from pagelab.observe.conclusions import Conclusions
 from pagelab.observe.heat import heat_map
-from pagelab.observe.words import cost_lines, fault_line, missing_lines, walk_line
+from pagelab.observe.words import fault_line, missing_lines, walk_line
 from pagelab.report import templates
 from pagelab.report.charts import without_checks
 from pagelab.report.page import Figure
@@ -39,7 +39,14 @@ class Part:
 def render(conclusions: Conclusions) -> str:
     """The page."""
     with without_checks():
-        parts = [_memory(conclusions), _over_time(conclusions), _faults(conclusions), _changes(conclusions)]
+        parts = [
+            Part("Where the CPU time goes", "cpu", titles=page.TIME, rows=page.time_rows(conclusions)),
+            _memory(conclusions),
+            _over_time(conclusions),
+            Part("Code that faults", "code", titles=page.CODE, rows=page.code_rows(conclusions)),
+            _faults(conclusions),
+            _changes(conclusions),
+        ]
     missing = missing_lines(conclusions)
     if missing:
         parts.append(Part("Not known here", "missing", notes=missing))
@@ -92,9 +99,7 @@ def _faults(conclusions: Conclusions) -> Part:
     if not len(seen.log):
         return Part("Page faults", "faults")
     figures = [
-        Figure(
-            "Faults over time by mapping", "Estimated from samples.", charts.faults_over_time(seen.log, seen.seconds)
-        )
+        Figure("Faults over time by mapping", _ESTIMATED, charts.faults_over_time(seen.log, seen.seconds)),
     ]
     number = charts.most_faulting(seen.log)
     if number is not None:
@@ -131,5 +136,5 @@ def _changes(conclusions: Conclusions) -> Part:
         "changes",
         titles=changes.TITLES,
         rows=[changes.row(one) for one in changes.shown(conclusions)],
-        notes=[*changes.lines(conclusions), *cost_lines(conclusions)],
+        notes=list(changes.lines(conclusions)),
     )
