@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from test_model import mixed_measurement
 from pagelab import _engine
 from pagelab.catalogue import available
 from pagelab.cli import application
+from pagelab.observe.difference import FORMAT
+from pagelab.observe.machine_state import MachineState
 
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCKS = [block for path in FILES for block in re.findall(r"```(\w*)\n(.*?)```", path.read_text(), re.DOTALL)]
@@ -73,7 +76,20 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "fuzz" / "seeds" / "import_drmemtrace" / "chunks.trace.zip", threads / "sort.4711.trace.zip")
     shutil.copy(ROOT / "presets" / "kernels" / "linux-6.12.toml", folder / "this-host.toml")
     shutil.copy(ROOT / "presets" / "machines" / "xeon-e-2136.toml", folder / "this-machine.toml")
-    for name in ("a", "baseline", "build", "chase", "count", "count-padded", "shuf", "sort", "sorter", "store", "xz"):
+    for name in (
+        "a",
+        "baseline",
+        "build",
+        "chase",
+        "count",
+        "count-padded",
+        "service",
+        "shuf",
+        "sort",
+        "sorter",
+        "store",
+        "xz",
+    ):
         _run(["trace", "import", str(SAMPLES / "lackey.txt"), "-o", f"{name}.trace"], folder)
     _run(["run", "seq:size=64KiB", "--json", "results.json"], folder)
     (folder / "traces").mkdir()
@@ -82,6 +98,9 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.json").write_text(mixed_measurement().to_json())
         _run(["model", "fit", f"{name}.json", "-o", f"{name}-models.json"], folder)
     (folder / "faults.txt").write_text(perf_script())
+    machine = MachineState("A processor", True, "madvise", 16 << 30, 8 << 30, 4 << 30, 1 << 30, 1 << 30)
+    observation = {"format": FORMAT, "machine": asdict(machine), "memory": []}
+    (folder / "seen.json").write_text(json.dumps(observation))
     facts = {"latency": {"origin": "constant", "ns": 1000, "how": "a test"}}
     _engine.import_faults_json(folder / "faults.txt", folder / "build.faults", json.dumps(facts))
     save(folder / "sorter-stacks.json", recursive_sort())
