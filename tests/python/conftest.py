@@ -43,6 +43,20 @@ def pagelab(tmp_path: Path) -> Pagelab:
     return run
 
 
+def read_terminal(ours: int) -> str:
+    """What is written to a terminal until its other end is closed; closes this end."""
+    output = bytearray()
+    try:
+        while part := os.read(ours, 1 << 16):
+            output += part
+    except OSError:
+        # How Linux says that the other end is closed.
+        pass
+    finally:
+        os.close(ours)
+    return output.decode()
+
+
 def load_bench(name: str) -> ModuleType:
     """The module of a script in `benches`."""
     spec = importlib.util.spec_from_file_location(f"{name}_bench", ROOT / "benches" / f"{name}.py")

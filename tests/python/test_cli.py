@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer
-from conftest import COMMAND, ROOT, Pagelab, assert_fails
+from conftest import COMMAND, ROOT, Pagelab, assert_fails, read_terminal
 from rich.text import Text
 from sweeps import wait_for
 
@@ -365,17 +365,9 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
         env=os.environ | {"TERM": "xterm"} | environment,
     )
     os.close(theirs)
-    output = bytearray()
-    try:
-        while part := os.read(ours, 1 << 16):
-            output += part
-    except OSError:
-        # How Linux says that the other end is closed.
-        pass
-    finally:
-        os.close(ours)
+    output = read_terminal(ours)
     assert command.wait(60) == 0
-    return re.sub(r"\x1b\[[0-9;]*m|\r", "", output.decode())
+    return re.sub(r"\x1b\[[0-9;]*m|\r", "", output)
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["run", "gupsy"], ["run", "--sed", "1"], ["list", "systems"]])

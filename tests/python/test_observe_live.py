@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, Pagelab, assert_fails
+from conftest import COMMAND, Pagelab, assert_fails, read_terminal
 from rich.console import Console
 
 from pagelab import UsageError
@@ -140,18 +140,9 @@ def test_a_terminal_shows_the_view_and_then_the_page(reader: int) -> None:
         env=environment,
     )
     os.close(theirs)
-    output = bytearray()
-    try:
-        while part := os.read(ours, 1 << 16):
-            output += part
-    except OSError:
-        # How Linux says that the other end is closed.
-        pass
-    finally:
-        os.close(ours)
+    shown = read_terminal(ours)
     page = command.communicate(timeout=60)[0].decode()
-    assert command.returncode == 0, output
-    shown = output.decode()
+    assert command.returncode == 0, shown
     assert shown.count("s observed") >= 2, shown
     assert "Ctrl-C ends it" in shown
     assert "Verdict" in page

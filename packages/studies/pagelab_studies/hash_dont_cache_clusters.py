@@ -140,26 +140,28 @@ def half_the_memory(measured: Measurements, findings: Findings) -> None:
         findings.series.append(Series.within("§4.3", f"{unit} of a walk at a load of 1/4", unit, cells))
 
 
-def _served(layer: str, places: Sequence[str]) -> Callable[[Mapping[str, int]], float]:
+def served(layer: str, places: Sequence[str]) -> Callable[[Mapping[str, int]], float]:
     """References of a walk to a layer's table that these places serve."""
     names = [f"walk.layer.{layer}.level1.refs.{place}" for place in places]
     return lambda stats: sum(stats.get(name, 0) for name in names) / max(stats["walk.count"], 1)
 
 
-def lines_of_the_host(measured: Measurements, findings: Findings) -> None:
-    """§4.4, Fig 9's reason: larger clusters of the guest need fewer lines of the host's table."""
-    windows = {guest: _windows(measured, MILC, "nested hashed", _pair_label(guest, 8)) for guest in GUESTS}
-    cells = {
-        (f"guest clusters of {guest}", f"{layer}: {place}"): over(
-            _served(layer, (place,)), [(one,) for one in of_guest]
-        )
+def by_cache(windows: Mapping[int, Sequence[Measurement]]) -> dict[tuple[str, str], Interval]:
+    """References of a walk by table and by the cache that serves them, of windows by the guest's clusters."""
+    return {
+        (f"guest clusters of {guest}", f"{layer}: {place}"): over(served(layer, (place,)), [(one,) for one in of_guest])
         for guest, of_guest in windows.items()
         for layer in ("guest", "host")
         for place in PLACES
     }
+
+
+def lines_of_the_host(measured: Measurements, findings: Findings) -> None:
+    """§4.4, Fig 9's reason: larger clusters of the guest need fewer lines of the host's table."""
+    windows = {guest: _windows(measured, MILC, "nested hashed", _pair_label(guest, 8)) for guest in GUESTS}
     title = f"references of a 2D walk, by table and by the cache that serves them ({MILC.name})"
-    findings.series.append(Series.within("§4.4", title, "references", cells))
-    beyond = _served("host", PLACES[1:])
+    findings.series.append(Series.within("§4.4", title, "references", by_cache(windows)))
+    beyond = served("host", PLACES[1:])
     figures = [over(beyond, [(one,) for one in of_guest]).value for of_guest in windows.values()]
     falls = [
         over(lambda before, after: beyond(before) - beyond(after), list(zip(*pair, strict=True)))

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pagelab_studies.hash_dont_cache_runs import BARE, CACTUS, GIB, GRAPHS, GUPS, NESTED, seed_settings, window_of
+from pagelab_studies.hash_dont_cache_runs import BARE, CACTUS, GIB, GRAPHS, GUPS, NESTED, aged, seed_settings, window_of
 from pagelab_studies.hash_dont_cache_samples import OF_CACTUS, walk_cycles
 from pagelab_studies.interval import Interval
 from pagelab_studies.study import Claim, Cost, Findings, Measurements, Run, Series, figure, mean, per_walk
@@ -31,10 +31,6 @@ NOTES = (
 KINDS = {"bare": ("radix", "perfect", "hashed"), "virtual": ("nested radix", "nested perfect", "nested hashed")}
 
 
-def _layers(system: str) -> tuple[str, ...]:
-    return ("guest", "host") if system.startswith("nested") else ("native",)
-
-
 def _label(memory: str, seed: int) -> str:
     return f"{memory}, seed {seed}"
 
@@ -44,9 +40,7 @@ def runs() -> Iterator[Run]:
     for system, preset in SYSTEMS.items():
         for seed in SEEDS:
             drawn = seed_settings(system, seed) if "hashed" in system else ()
-            age = f'{{"free_fraction":0.5,"huge_free_fraction":0.0,"unmovable_fraction":0.3,"seed":{seed}}}'
-            aged = tuple(f"system.layers.{layer}.age={age}" for layer in _layers(system))
-            for memory, more in ((UNUSED, ()), (AGED, aged)):
+            for memory, more in ((UNUSED, ()), (AGED, aged(system, seed))):
                 label = _label(memory, seed)
                 # In both states the host's table has the size that memory in pieces needs.
                 window = window_of(CACTUS, system, preset, label, (*drawn, *more), scattered=True)

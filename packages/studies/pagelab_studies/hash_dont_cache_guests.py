@@ -7,6 +7,7 @@ same hash function; here the same windows are also run with two.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from pagelab_studies.hash_dont_cache_clusters import PLACES, by_cache, served
 from pagelab_studies.hash_dont_cache_runs import (
     CLUSTERS,
     GUPS,
@@ -31,7 +32,6 @@ BOTH_WAYS = {MILC: MORE_SEEDS, MCF: MORE_SEEDS, XALAN: MORE_SEEDS, GUPS[0]: 8}
 """Programs whose guest and host have one hash function, or two, and how many are drawn."""
 SAME, APART = "same functions", "independent functions"
 _APART_BY = 1000
-PLACES = ("l1", "l2", "l3", "dram")
 LAYERS = ("guest", "host")
 _SYSTEM = "nested hashed"
 CLOSE = 1.0
@@ -105,29 +105,18 @@ def _more_references(same: Stats, apart: Stats) -> float:
     return 100 * (references(apart) / references(same) - 1)
 
 
-def _served(layer: str, place: str) -> Callable[[Stats], float]:
-    return lambda stats: stats.get(f"walk.layer.{layer}.level1.refs.{place}", 0) / max(stats["walk.count"], 1)
-
-
-def _beyond_l1(stats: Stats) -> float:
-    """References of a walk to the host's table that the L1 data cache does not serve."""
-    return sum(_served("host", place)(stats) for place in PLACES[1:])
-
-
 def lines_of_the_host(measured: Measurements, findings: Findings) -> None:
     """§4.4, Fig 9: what larger clusters of the guest spare, and where."""
     windows = {cluster: _windows(measured, FIGURE_9, cluster, SAME, HASH_SEEDS) for cluster in CLUSTERS}
-    cells = {
-        (f"guest clusters of {cluster}", f"{layer}: {place}"): _mean(_served(layer, place), of_cluster)
-        for cluster, of_cluster in windows.items()
-        for layer in LAYERS
-        for place in PLACES
-    }
     title = f"references of a 2D walk by layer and by the cache that serves them ({FIGURE_9.name})"
-    findings.series.append(Series.within("§4.4", title, "references", cells))
+    findings.series.append(Series.within("§4.4", title, "references", by_cache(windows)))
     for quantity, unit, text in (
         (per_walk("walk.cycles"), "cycles", "larger guest clusters lower the cycles of a 2D walk"),
-        (_beyond_l1, "references", "larger guest clusters: fewer lines of the host's table come from beyond the L1"),
+        (
+            served("host", PLACES[1:]),
+            "references",
+            "larger guest clusters: fewer lines of the host's table come from beyond the L1",
+        ),
     ):
         figures = [_mean(quantity, of_cluster) for of_cluster in windows.values()]
         falls = [_fall(quantity, *pair) for pair in pairwise(windows.values())]

@@ -210,9 +210,21 @@ def _table_settings(preset: str, footprint: int, load: float, scattered: bool = 
     return ()
 
 
-def seed_settings(system: str, number: int) -> tuple[str, ...]:
+def _of_layers(system: str, setting: str) -> tuple[str, ...]:
+    """A setting of each layer of a system."""
     layers = ("guest", "host") if system.startswith("nested") else ("native",)
-    return tuple(f"system.layers.{layer}.page_table.seed={number}" for layer in layers)
+    return tuple(f"system.layers.{layer}.{setting}" for layer in layers)
+
+
+def seed_settings(system: str, number: int) -> tuple[str, ...]:
+    """The hash function of each layer."""
+    return _of_layers(system, f"page_table.seed={number}")
+
+
+def aged(system: str, number: int) -> tuple[str, ...]:
+    """Free memory of each layer in pieces, in the state that a seed gives."""
+    age = f'{{"free_fraction":0.5,"huge_free_fraction":0.0,"unmovable_fraction":0.3,"seed":{number}}}'
+    return _of_layers(system, f"age={age}")
 
 
 def window_of(
@@ -248,9 +260,7 @@ def placement(number: int) -> str:
 
 def _placement(system: str, number: int) -> tuple[str, tuple[str, ...]]:
     """Label and settings of a guest and a host whose free memory lies scattered, in the state that a seed gives."""
-    age = f'{{"free_fraction":0.5,"huge_free_fraction":0.0,"unmovable_fraction":0.3,"seed":{number}}}'
-    settings = tuple(f"system.layers.{layer}.age={age}" for layer in ("guest", "host"))
-    return placement(number), (*settings, *(seed_settings(system, number) if "hashed" in system else ()))
+    return placement(number), (*aged(system, number), *(seed_settings(system, number) if "hashed" in system else ()))
 
 
 def runs() -> list[Run]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pagelab_studies.interval import Interval
 from pagelab_studies.ptemagnet_beside import by_size
-from pagelab_studies.ptemagnet_colocated import colocated_runs, gains, points, ratios
+from pagelab_studies.ptemagnet_colocated import PARTS, colocated_runs, gains, points, ratios
 from pagelab_studies.ptemagnet_measures import BEYOND_L2, band, gain, lines, spread
 from pagelab_studies.ptemagnet_measures import MEMORY as DRAM
 from pagelab_studies.ptemagnet_runs import (
@@ -50,8 +50,6 @@ ZIPF = next(workload for workload in APART if workload.name == "zipf")
 BESIDE, PERFECT = "beside co-runners", "beside co-runners, perfect MMU cache of the host"
 OF_ZIPF = (BESIDE, PERFECT, WITHOUT)
 """How `zipf` runs in aged memory; the first is how it does in the main study."""
-PARTS = {"of translation": "cycles.translation", "of data": "cycles.data_stall"}
-"""Where the time of `zipf` goes, but for a constant."""
 READ = {
     **{f"{table}, level 1, beyond L2": (table, 1, BEYOND_L2) for table in ("guest", "host")},
     **{f"{table}, level 1, served by memory": (table, 1, DRAM) for table in ("guest", "host")},

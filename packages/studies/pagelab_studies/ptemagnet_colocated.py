@@ -16,6 +16,7 @@ from pagelab_studies.study import Claim, Findings, Measurement, Measurements, Ru
 BESIDE, ALONE = "judged beside co-runners, aged", "judged alone, aged"
 WHERE = {"beside": BESIDE, "alone": ALONE}
 PARTS = {"of translation": "cycles.translation", "of data": "cycles.data_stall"}
+"""Where the time of programs goes, but for a constant"""
 KINDS = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
 _RESTS_ON = (
     "five seeds; one state of aged memory; the model of the page allocator; an in-order core that waits for each walk"

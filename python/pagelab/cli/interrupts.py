@@ -20,6 +20,7 @@ def deferred_interrupts() -> Iterator[Deferred]:
         deferred.pressed = True
 
     previous = signal.getsignal(signal.SIGINT)
+    # One that is ignored is so for a program that runs meanwhile, too.
     if previous != signal.SIG_IGN:
         signal.signal(signal.SIGINT, note)
     try:
@@ -31,11 +32,5 @@ def deferred_interrupts() -> Iterator[Deferred]:
 @contextmanager
 def interrupts_for_the_program() -> Iterator[None]:
     """Ctrl-C ends the program that runs meanwhile, and not this command, which prints what is known then."""
-    previous = signal.getsignal(signal.SIGINT)
-    # One that is ignored is so for the program, too.
-    if previous != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: None)
-    try:
+    with deferred_interrupts():
         yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
