@@ -173,9 +173,9 @@ def test_a_working_set_that_doubles_is_seen(observed: Observe) -> None:
     curve = [one["used"] for one in document["working_set"]]
     assert curve == [look["used"] for look in looks if look["used"] is not None]
     place = f"{region(document)['begin']:#x}"
-    (row,) = re.findall(rf"{place} +32 MiB +([▒▓█]+)$", process.stderr, re.MULTILINE)
-    # Half of it at first, if a look fell into that time, and then all.
-    assert re.fullmatch("[▒▓█]?[▒▓]*█+", row)
+    (row,) = re.findall(rf"{place} +32 MiB +([░▒▓█]+)$", process.stderr, re.MULTILINE)
+    # Half of it at first, if a look fell into that time, and then all. On a busy machine the first interval has less.
+    assert re.fullmatch("[░▒▓█]?[▒▓]*█+", row)
 
 
 def test_cold_huge_pages_are_seen(observed: Observe) -> None:
