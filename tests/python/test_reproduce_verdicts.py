@@ -1,5 +1,6 @@
 """Three verdicts on each figure, why sizes differ, and the page of both: by made-up figures, and by those on file."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from pagelab_studies import REPRODUCTIONS, claims_page, reasons, report, shipped, verdicts
 from pagelab_studies.interval import Interval
-from pagelab_studies.study import Claim, Comparison, Series
+from pagelab_studies.study import Claim, Comparison, Findings, Series
 
 RESULTS = Path(__file__).parents[2] / "docs" / "reproductions"
 PRESENT = sorted(path.parent.name for path in RESULTS.glob("*/results.json"))
@@ -66,6 +67,14 @@ def test_the_sign_is_that_of_the_whole_interval(row: Comparison, verdict: bool |
         (_row(-1.0, -1.55, neutral=0.0, printed=(-1.5, -0.5)), False),
         (_row(1.0, 3.0, neutral=1.0), "none"),
         (_row(None, 3.0), "none"),
+        # Less than 0.2, and over 63: nothing is added to a bound, and its other side is open.
+        (_row(0.2, 0.008, bound="at most"), True),
+        (_row(0.2, 0.21, bound="at most"), False),
+        (_row(0.2, 0.19, 0.02, bound="at most"), None),
+        (_row(63.0, 99.9, bound="at least"), True),
+        (_row(63.0, 62.0, bound="at least"), False),
+        (_row(0.0, 1.0, bound="at most"), False),
+        (_row(None, 1.0, bound="at most"), "none"),
     ],
 )
 def test_the_size_is_within_a_quarter_of_the_effect_or_what_is_printed(row: Comparison, verdict: bool | None) -> None:
@@ -89,6 +98,20 @@ def test_the_order_is_that_of_each_pair_that_the_paper_prints_apart(
     others: list[Comparison], verdict: bool | str | None
 ) -> None:
     assert _verdict("order", _row(20.0, 5.0, 0.5, ranked="t"), *others) == verdict
+
+
+def test_a_bound_is_written_as_one_and_read_again() -> None:
+    row = _row(63.0, 99.9, bound="at least")
+    assert (verdicts.printed_in_words(row), verdicts.limits_in_words(row)) == ("at least 63 %", "at least 63")
+    control = _row(None, 99.9, bound="at least")
+    assert (verdicts.printed_in_words(control), verdicts.limits_in_words(control)) == (control.without, "")
+    findings = Findings(comparisons=[row, _row(20.0, 21.0)])
+    reproduction = REPRODUCTIONS["ptemagnet"]
+    document = json.loads(report.document(reproduction, 1.0, findings, []))
+    assert [one.get("bound", "") for one in document["comparisons"]] == ["at least", ""]
+    assert [one["limits"] for one in document["comparisons"]] == [None, [15.0, 25.0]]
+    assert shipped.rows(document) == findings.comparisons
+    assert "| at least 63 % | 99.9 % |  |  | yes | at least 63 |" in report.markdown(reproduction, 1.0, findings)
 
 
 def test_figures_that_rounding_makes_the_same_have_no_order() -> None:

@@ -51,8 +51,8 @@ def _lines(studies: Mapping[str, Filed]) -> Iterator[str]:
         "- **order**: designs, sizes or programs rank as in the paper. Each pair that the paper gives different",
         "  figures for counts;",
         f"- **size**: the effect is within {verdicts.TOLERANCE * 100:.0f} % of the paper's, or in the range that the",
-        "  paper gives or that its rounding allows. The effect of a ratio is its distance from 1. The limits are next",
-        "  to the figure.",
+        "  paper gives or that its rounding allows. The effect of a ratio is its distance from 1. If the paper gives",
+        "  a bound, such as *less than 0.2 %*, the figure must be on its side. The limits are next to the figure.",
         "",
         "*Yes* means that the whole interval of the figure measured here agrees with the paper, *no* that no part of",
         "it does, and *open* that the interval crosses a limit. What makes the interval so wide stands next to the",
@@ -177,12 +177,10 @@ def _figures(
     )
     yield "|---|---|---|---:|---|---:|---|---|---|---:|---|---|---|---|---|"
     for row, judged in printed:
-        allowed = verdicts.limits(row)
         beside_it = window.get(_key(row))
         open_there = undecided.of_figure(name + SUFFIX, *beside_it) if beside_it else ""
         cells = [
-            *(row.figure, row.item, row.quantity, f"{row.paper:g} {row.unit}"),
-            f"{allowed[0]:.4g} to {allowed[1]:.4g}" if allowed else "",
+            *(row.figure, row.item, row.quantity, verdicts.printed_in_words(row), verdicts.limits_in_words(row)),
             *_of_core(row, judged),
             *(_of_core(*beside_it) if beside_it else ("not run", "", "", "")),
             reasons.why(name, row, {name: one.document for name, one in studies.items()}),

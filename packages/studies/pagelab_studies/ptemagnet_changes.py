@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from pagelab_studies.interval import Interval
 from pagelab_studies.ptemagnet_beside import by_size
-from pagelab_studies.ptemagnet_colocated import PARTS, colocated_runs, gains, points, ratios
-from pagelab_studies.ptemagnet_measures import BEYOND_L2, band, gain, lines, spread
+from pagelab_studies.ptemagnet_colocated import colocated_runs, gains, ratios
+from pagelab_studies.ptemagnet_measures import BEYOND_L2, band, gain, gain_by_part, lines, spread
 from pagelab_studies.ptemagnet_measures import MEMORY as DRAM
 from pagelab_studies.ptemagnet_runs import (
     AGED,
@@ -129,10 +129,8 @@ def _of_zipf(measured: Measurements, findings: Findings) -> None:
     refs: dict[tuple[str, str], Interval] = {}
     faults: dict[tuple[str, str], Interval] = {}
     for label in OF_ZIPF:
-        saved[label, "all"] = gain(measured, ZIPF, EQUAL_COST, label)
+        saved |= {(label, name): one for name, one in gain_by_part(measured, ZIPF, EQUAL_COST, label).items()}
         before, after = (measured.seeds(ZIPF.name, system, label) for system in (ORDER_0, EQUAL_COST))
-        for name, part in PARTS.items():
-            saved[label, name] = spread(points(before[seed], after[seed], part) for seed in before)
         for system, by_seed in ((ORDER_0, before), (EQUAL_COST, after)):
             for name, (table, level, places) in READ.items():
                 counts = [f"walk.layer.{table}.level{level}.refs.{place}" for place in places]

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pagelab_studies.interval import Interval
-from pagelab_studies.ptemagnet_measures import BEYOND_L2, MEMORY, Misses, decided, gain, spread
+from pagelab_studies.ptemagnet_measures import BEYOND_L2, MEMORY, Misses, decided, gain_by_part, points, spread
 from pagelab_studies.ptemagnet_runs import AGED, CHASE, EQUAL_COST, JUDGED, ORDER_0, Workload, runs
 from pagelab_studies.study import Claim, Findings, Measurement, Measurements, Run, Series
 
 BESIDE, ALONE = "judged beside co-runners, aged", "judged alone, aged"
 WHERE = {"beside": BESIDE, "alone": ALONE}
-PARTS = {"of translation": "cycles.translation", "of data": "cycles.data_stall"}
-"""Where the time of programs goes, but for a constant"""
 KINDS = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
 _RESTS_ON = (
     "five seeds; one state of aged memory; the model of the page allocator; an in-order core that waits for each walk"
@@ -30,12 +28,6 @@ def colocated_runs() -> Iterator[Run]:
         if run.workload in names and run.label == AGED and run.system in (ORDER_0, EQUAL_COST):
             yield replace(run, label=BESIDE, contiguity_map=False)
             yield replace(run, label=ALONE, contiguity_map=False, beside=())
-
-
-def points(before: Measurement, after: Measurement, part: str) -> float:
-    """Per cent of all its cycles that a program saves in a part of them."""
-    saved = before.main(part) / before.window - after.main(part) / after.window
-    return 100 * saved / before.cycles_per_access
 
 
 def _pairs(measured: Measurements, workload: Workload, label: str) -> list[tuple[Measurement, Measurement]]:
@@ -53,16 +45,14 @@ def gains(measured: Measurements, findings: Findings) -> None:
     saved: dict[tuple[str, str], Interval] = {}
     for workload in JUDGED:
         for where, label in WHERE.items():
-            saved[f"{workload.name}, {where}", "all"] = gain(measured, workload, EQUAL_COST, label)
-            for name, part in PARTS.items():
-                each = (points(*pair, part) for pair in _pairs(measured, workload, label))
-                saved[f"{workload.name}, {where}", name] = spread(each)
+            by_part = gain_by_part(measured, workload, EQUAL_COST, label)
+            saved |= {(f"{workload.name}, {where}", name): one for name, one in by_part.items()}
         beside, alone = (_translation(measured, workload, label) for label in (BESIDE, ALONE))
         more = spread(one - other for one, other in zip(beside, alone, strict=True))
         text = f"PTEMagnet saves {workload.name} more translation beside co-runners than alone (aged memory)"
         detail = f"{more.value:+.2f} ({more.low:+.2f} to {more.high:+.2f}) points of the time"
         windows = (one for label in WHERE.values() for pair in _pairs(measured, workload, label) for one in pair)
-        findings.claims.append(Claim("§5", text, decided(more.above(0), windows), detail, _RESTS_ON))
+        findings.claims.append(Claim("§5", text, decided(more.above(0), windows), detail, _RESTS_ON, ours=True))
     title = f"time that {EQUAL_COST} saves in aged memory, beside co-runners and alone"
     findings.series.append(Series.within("§5", title, "% of order-0", saved))
 

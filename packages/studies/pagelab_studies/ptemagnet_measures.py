@@ -16,6 +16,10 @@ BEYOND_L2 = ("l3", "remote", "dram")
 MEMORY = ("dram",)
 # Pages whose PTEs share a line of 64 bytes.
 GROUP = 8
+# Per cent of a program's time that count as no change: less than the spread of measured runs
+NO_CHANGE = 0.05
+PARTS = {"of translation": "cycles.translation", "of data": "cycles.data_stall"}
+"""Where the time of programs goes after first touches, but for a constant"""
 
 
 def spread(values: Iterable[float]) -> Interval:
@@ -107,10 +111,10 @@ def pooled(measured: Measurements, places: tuple[str, ...], label: str) -> Misse
     return Misses([measured.seeds(workload.name, ORDER_0, label) for workload in JUDGED], places)
 
 
-def lines(measurement: Measurement) -> float:
-    """Cache lines of the host's PTEs for each of the guest's."""
-    groups = measurement.stats["layer.guest.contiguity.groups"]
-    return measurement.stats["layer.guest.contiguity.pte_lines"] / groups if groups else 0.0
+def lines(measurement: Measurement, guest: str = "guest") -> float:
+    """Cache lines of the host's PTEs for each of the guest's, a layer of this name."""
+    groups = measurement.stats[f"layer.{guest}.contiguity.groups"]
+    return measurement.stats[f"layer.{guest}.contiguity.pte_lines"] / groups if groups else 0.0
 
 
 def scattered(measurement: Measurement) -> float:
@@ -142,6 +146,22 @@ def gain(measured: Measurements, workload: Workload, system: str, label: str = F
     if not both:
         raise MissingRunError((workload.name, system, label))
     return spread(100 * (1 - after[seed].cycles_per_access / before[seed].cycles_per_access) for seed in both)
+
+
+def points(before: Measurement, after: Measurement, part: str) -> float:
+    """Per cent of all its cycles that a program saves in a part of them."""
+    saved = before.main(part) / before.window - after.main(part) / after.window
+    return 100 * saved / before.cycles_per_access
+
+
+def gain_by_part(measured: Measurements, workload: Workload, system: str, label: str = FRESH) -> dict[str, Interval]:
+    """What a system saves against order-0 allocation, of all cycles and of each part of them."""
+    before, after = (measured.seeds(workload.name, which, label) for which in (ORDER_0, system))
+    both = sorted(before.keys() & after.keys())
+    saved = {"all": gain(measured, workload, system, label)}
+    return saved | {
+        name: spread(points(before[seed], after[seed], part) for seed in both) for name, part in PARTS.items()
+    }
 
 
 def band(as_set: Interval, at_equal_cost: Interval) -> Interval:

@@ -146,13 +146,14 @@ def co_runners(seed: int) -> tuple[str, ...]:
     )
 
 
-def aged(seed: int) -> str:
-    """The guest has been up for a while: its free memory is in pieces."""
-    state = '"free_fraction":0.6,"huge_free_fraction":0.3,"unmovable_fraction":0.1'
+def aged(seed: int, free: float = 0.6, huge: float = 0.3) -> str:
+    """The guest has been up for a while: a part of its memory is free, and a part of that in whole blocks of 2 MiB."""
+    state = f'"free_fraction":{free},"huge_free_fraction":{huge},"unmovable_fraction":0.1'
     return f'system.layers.guest.age={{{state},"seed":{seed}}}'
 
 
-def _run(workload: Workload, system: str, label: str = FRESH, seed: int = 1) -> Run:
+def run_of(workload: Workload, system: str, label: str = FRESH, seed: int = 1) -> Run:
+    """The window of a program on a system, in a state of memory."""
     whole = label == WHOLE or workload is TOUCHES
     return Run(
         workload.name,
@@ -182,16 +183,16 @@ def _judged() -> Iterator[Run]:
         for seed in SEEDS:
             for label in (FRESH, AGED, ALONE, WHOLE):
                 for system in (ORDER_0, EQUAL_COST):
-                    yield _run(workload, system, label, seed)
+                    yield run_of(workload, system, label, seed)
             # A cheaper allocation changes the state of the co-runners in a window, and the time of first touches.
             for label in (FRESH, AGED, WHOLE):
-                yield _run(workload, AS_SET, label, seed)
+                yield run_of(workload, AS_SET, label, seed)
             for label in (FRESH, AGED):
-                yield _run(workload, FOR_ALL, label, seed)
+                yield run_of(workload, FOR_ALL, label, seed)
     for seed in SEEDS:
         # The effect of ageing without co-runners, and the gain of co-runners that fault faster.
-        yield _run(PAGERANK, ORDER_0, AGED_ALONE, seed)
-        yield _run(CC, FOR_ALL_AS_SET, FRESH, seed)
+        yield run_of(PAGERANK, ORDER_0, AGED_ALONE, seed)
+        yield run_of(CC, FOR_ALL_AS_SET, FRESH, seed)
 
 
 def _apart() -> Iterator[Run]:
@@ -199,27 +200,27 @@ def _apart() -> Iterator[Run]:
         for seed in FEW_SEEDS:
             for label in (FRESH, AGED, *((ALONE, WHOLE) if workload is SPARSE else ())):
                 for system in (ORDER_0, EQUAL_COST):
-                    yield _run(workload, system, label, seed)
+                    yield run_of(workload, system, label, seed)
 
 
 def _sweep() -> Iterator[Run]:
     for workload in SWEEP.values():
         for seed in SEEDS:
             for system in (ORDER_0, EQUAL_COST):
-                yield _run(workload, system, AGED, seed)
+                yield run_of(workload, system, AGED, seed)
 
 
 def _touches() -> Iterator[Run]:
     for system in (ORDER_0, AS_SET, EQUAL_COST):
-        yield _run(TOUCHES, system, ALONE)
+        yield run_of(TOUCHES, system, ALONE)
 
 
 def _rivals() -> Iterator[Run]:
     for workload in (PAGERANK, CC, CHASE, GUPS, SPARSE):
         for system in RIVALS:
-            yield _run(workload, system)
+            yield run_of(workload, system)
     for workload in (PAGERANK, SPARSE):
-        yield _run(workload, FOLIOS, WHOLE)
+        yield run_of(workload, FOLIOS, WHOLE)
 
 
 # Nanoseconds to simulate an access, co-runners included: in the window, and before it. Measured as `study.Cost` says,

@@ -180,7 +180,6 @@ EXPERIMENTS = (
         ("matmul 1000², product", "matmul 1000², all faults"),
     ),
     Experiment(_PTE, _REGIONS, "guest memory aged", Figure(_PTE, f"{_BESIDE}, aged"), items=(_BESIDE,)),
-    Experiment(_PTE, _REGIONS, "guest memory unused", Figure(_PTE, _BESIDE), items=(f"{_BESIDE}, aged",)),
     *(
         Experiment(
             study,

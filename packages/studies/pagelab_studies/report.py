@@ -86,7 +86,12 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
         "machine": reproduction.machine,
         "scale": scale,
         "comparisons": [
-            {**vars(row), "interval": _bounds(row.interval), "limits": verdicts.limits(row), "verdicts": judged}
+            {
+                **{key: value for key, value in vars(row).items() if key != "bound" or value},
+                "interval": _bounds(row.interval),
+                "limits": None if row.bound else verdicts.limits(row),
+                "verdicts": judged,
+            }
             for row, judged in zip(findings.comparisons, verdicts.judge(findings.comparisons), strict=True)
         ],
         "claims": [
@@ -169,10 +174,8 @@ def _judged(what: str, claims: Iterable[Claim]) -> Iterable[str]:
 
 
 def _row(row: Comparison, judged: verdicts.Verdicts) -> str:
-    paper = row.without if row.paper is None else f"{row.paper:g} {row.unit}"
+    paper, limits = verdicts.printed_in_words(row), verdicts.limits_in_words(row)
     ours = f"{number(row.ours, row.interval)} {row.unit}"
-    allowed = verdicts.limits(row)
-    limits = f"{allowed[0]:.4g} to {allowed[1]:.4g}" if allowed else ""
     cells = (row.figure, row.item, row.quantity, paper, ours, *words(judged), limits, row.reason)
     return f"| {' | '.join(cells)} |"
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pagelab
 from pagelab import _engine
@@ -197,6 +197,9 @@ def standard_error(parts: Sequence[float]) -> float | None:
     return statistics.stdev(parts) / math.sqrt(len(parts)) if len(parts) > 1 else None
 
 
+Bound = Literal["", "at most", "at least"]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A figure of the paper and ours."""
@@ -220,6 +223,8 @@ class Comparison:
     """Names the figures of the paper that this one has an order with; empty if none."""
     printed: tuple[float, float] | None = None
     """The range that the paper gives, or that its rounding allows."""
+    bound: Bound = ""
+    """What the paper's figure bounds, if it is not a figure itself: "less than" is `at most`, "over" is `at least`."""
 
 
 @dataclass(frozen=True)

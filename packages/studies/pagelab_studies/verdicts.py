@@ -3,12 +3,14 @@
 Models: an effect is a figure's distance from the one without any effect (`Comparison.neutral`). Its size agrees if ours
     is within a quarter of the paper's effect, or in the range that the paper gives or rounds to, whichever is wider.
     Where ours has an interval, all of it must lie there; if it overlaps the limits, the size is not decided. A figure
-    without a sign, such as a rate, is its own effect. The order is that among the figures of one group
-    (`Comparison.ranked`): each pair that the paper prints apart must be the same way round here.
+    without a sign, such as a rate, is its own effect. Where the paper gives a bound (`Comparison.bound`), ours must be
+    on its side, however far. The order is that among the figures of one group (`Comparison.ranked`): each pair that
+    the paper prints apart must be the same way round here.
 Deviations: intervals of two figures that depend on the same costs are subtracted as if they were independent, so an
     order may seem less certain than it is, but never more.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -41,11 +43,28 @@ def effect(row: Comparison) -> float | None:
 def limits(row: Comparison) -> tuple[float, float] | None:
     """Between which our figure has the paper's size; none if the paper prints nothing that has one."""
     of_paper = effect(row)
-    if row.paper is None or of_paper is None or (of_paper == 0 and row.printed is None):
+    if row.paper is None or of_paper is None:
+        return None
+    if row.bound:
+        return (-math.inf, row.paper) if row.bound == "at most" else (row.paper, math.inf)
+    if of_paper == 0 and row.printed is None:
         return None
     margin = TOLERANCE * abs(of_paper)
     low, high = row.paper - margin, row.paper + margin
     return (low, high) if row.printed is None else (min(low, row.printed[0]), max(high, row.printed[1]))
+
+
+def limits_in_words(row: Comparison) -> str:
+    """The limits of the size; empty if there are none."""
+    allowed = limits(row)
+    if allowed is None:
+        return ""
+    return f"{row.bound} {row.paper:.4g}" if row.bound else f"{allowed[0]:.4g} to {allowed[1]:.4g}"
+
+
+def printed_in_words(row: Comparison) -> str:
+    """What the paper prints."""
+    return row.without if row.paper is None else f"{row.bound} {row.paper:g} {row.unit}".lstrip()
 
 
 def differs(row: Comparison) -> bool:
