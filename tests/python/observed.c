@@ -51,12 +51,13 @@ static void hot(double end)
 		read_pages(memory, 64 * MIB);
 }
 
-// As hot, but its pages may become huge.
+// As hot, but its pages may become huge: later, whatever the mode of huge pages.
 static void plain(double end)
 {
-	char *memory = map(64 * MIB, MADV_NORMAL);
+	char *memory = map(64 * MIB, MADV_NOHUGEPAGE);
 
 	memset(memory, 1, 64 * MIB);
+	madvise(memory, 64 * MIB, MADV_HUGEPAGE);
 	while (now(CLOCK_MONOTONIC) < end)
 		read_pages(memory, 64 * MIB);
 }

@@ -319,6 +319,25 @@ def test_amds_leaves_tell_arrays_for_all_pages() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("entries", "stated"),
+    [(128, 0), (128, 1 << 14), (4095, 0)],
+    ids=["the bit is cleared by a hypervisor", "units of 32", "entries"],
+)
+def test_zen_5_states_its_second_level_in_units_of_32(entries: int, stated: int) -> None:
+    zen_5 = {
+        (0, 0): ZEN_4[0, 0],
+        (1, 0): (0xB00F21, 0, 0, 0),
+        (0x80000005, 0): (0xFF60FF40, 0xFF60FF40, 0, 0),
+        (0x80000006, 0): (0x4000_2040 | entries << 16, 0x6000_4040 | entries << 16, 0, 0),
+        (0x80000021, 0): (stated, 0, 0, 0),
+    }
+    core = described.core(zen_5)
+    assert core is not None
+    assert core.name == "Zen 5"
+    assert described.tlbs(zen_5)[-1] == Tlb(2, "both", ("4K", "2M"), 4096 if entries == 128 else 4095, 4)
+
+
 def test_the_base_is_the_preset_with_the_same_core() -> None:
     known = [core for core, _ in described._INTEL_MODELS] + [described._ZEN3, described._ZEN4, described._ZEN5]
     named = {core.name: core.preset for core in known if core.preset}

@@ -45,7 +45,7 @@ def test_intervals_of_differences_are_newcombes() -> None:
     change = difference.change
     assert (change.value, change.low, change.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
     assert difference.changed
-    assert rows([difference])[0][:4] == ("* page faults", "60.0%", "80.0%", "+20.0%")
+    assert rows([difference])[0][:4] == ("* page faults", "60.0%", "80.0%", "+20.0 points")
     (same,) = differences(before, before)
     assert not same.changed
 
@@ -107,11 +107,11 @@ def test_the_command_compares_files(pagelab: Pagelab, tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(observation({"page faults": hits}, 1000)))
     done = pagelab("compare", "before.json", "after.json", "--json", "change.json")
     assert done.returncode == 0, done.stderr
-    assert "+49.0%" in done.stdout
+    assert "+49.0 points" in done.stdout
     (figure,) = json.loads((tmp_path / "change.json").read_text())["differences"]
     assert figure["changed"]
     markdown = pagelab("compare", "before.json", "after.json", "--markdown", "-").stdout
-    assert "page faults | 1.0% | 50.0% | +49.0% |" in markdown
+    assert "page faults | 1.0% | 50.0% | +49.0 points |" in markdown
     table = pagelab("compare", "before.json", "after.json", "--csv", "-").stdout
     assert table.splitlines()[1].startswith("* page faults,1.0%")
     assert_fails(pagelab("compare", "before.json", "gups"), 2, "compared with another one")

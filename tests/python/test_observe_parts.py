@@ -30,7 +30,7 @@ from pagelab.observe.regions import ProcessRegions
 from pagelab.observe.sampling import Sampler, Totals
 from pagelab.observe.targets import Members, Processes
 from pagelab.observe.time_shares import AVOIDABLE, PROGRAM, time_shares
-from pagelab.observe.verdict import tlb_reach
+from pagelab.observe.verdict import Reach, tlb_reach
 from pagelab.run_time.counters import Counters
 
 MIB = 1 << 20
@@ -280,7 +280,12 @@ def test_returns_from_faults_widen_the_interval() -> None:
 def test_the_reach_of_the_tlb(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("model name\t: x\nTLB size\t: 3584 4K pages\n")
-    assert tlb_reach(cpuinfo).size == 14 * MIB
+    assert tlb_reach(cpuinfo).size == 12 * MIB
+    # In units of 32, of which the kernel does not know.
+    cpuinfo.write_text("model name\t: x\nTLB size\t: 192 4K pages\n")
+    assert tlb_reach(cpuinfo) == Reach(16 * MIB, "/proc/cpuinfo: 4,096 entries, Zen 5")
+    cpuinfo.write_text("model name\t: x\nTLB size\t: 1024 4K pages\n")
+    assert tlb_reach(cpuinfo) == Reach(4 * MIB, "/proc/cpuinfo: 1,024 entries, data and instructions")
     cpuinfo.write_text("model name\t: x\n")
     assert tlb_reach(cpuinfo).origin.startswith("an estimate")
 

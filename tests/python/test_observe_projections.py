@@ -275,3 +275,22 @@ def test_memory_whose_use_is_unknown_is_undecided_if_all_of_it_exceeds_the_tlb(u
     little = TimeShares(1000, TIMES.activities, {AVOIDABLE: Share(0.001, 0.0, 0.002)}, None)
     judged = judge(observation, little, Reach(8 * MIB, "a test"))
     assert [one.kind for one in judged] == [kind, kind]
+
+
+@pytest.mark.parametrize(
+    ("used", "kind"),
+    [(3 * MIB, Kind.NOTHING), (6 * MIB, Kind.UNDECIDED), (9 * MIB, Kind.WORTH_A_RECORDING)],
+)
+def test_processes_that_only_together_exceed_the_tlb_are_undecided(used: int, kind: Kind) -> None:
+    """Two processes with as much used memory each, and a TLB that covers 8 MiB."""
+    looks = Looks(None)
+    for pid in (1, 2):
+        one = region(0.0)
+        one.pid, one.looks = pid, {0: Amounts(size=10 * MIB, resident=10 * MIB, used=used)}
+        looks.regions[pid] = ProcessRegions(pid)
+        looks.regions[pid].regions.append(one)
+    looks.looks.append(Look(1.0, 2, 2, None, 0.0, 0.0))
+    observation = Observation("a", Settings(1.0, 1.0, 0.02, True), looks, Budget(0.02), None)
+    little = TimeShares(1000, TIMES.activities, {AVOIDABLE: Share(0.001, 0.0, 0.002)}, None)
+    judged = judge(observation, little, Reach(8 * MIB, "a test"))
+    assert [one.kind for one in judged] == [kind, kind]

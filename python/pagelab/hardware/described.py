@@ -167,6 +167,8 @@ def tlbs(leaves: Leaves) -> list[Tlb]:
 
 _AMD_WAYS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 16, 10: 32, 11: 48, 12: 64, 13: 96, 14: 128}
 """Encoded associativities of second levels; 15 is full, and 0 an array that is off"""
+_LEAST_ZEN_5 = 512
+"""Entries; its second level for data has 4,096"""
 
 
 def _amd(leaves: Leaves) -> Iterator[Tlb]:
@@ -184,10 +186,21 @@ def _amd(leaves: Leaves) -> Iterator[Tlb]:
         yield from _merged(1, kind, {page: (n, n if ways == 255 else ways) for page, (n, ways) in arrays.items()})
     large, small, _, _ = leaves.get((0x80000006, 0), (0, 0, 0, 0))
     words = {"4K": small >> 16, "2M": large >> 16, "1G": giant[1] >> 16}
-    arrays = {page: (word & 0xFFF, word >> 12) for page, word in words.items()}
+    arrays = {page: ((word & 0xFFF) * _amd_unit(leaves), word >> 12) for page, word in words.items()}
     known = {page: (n, n if code == 15 else _AMD_WAYS.get(code, 0)) for page, (n, code) in arrays.items()}
     # Its data and instruction sides are separate; the simulator's second level serves both, with the data side's size.
     yield from _merged(2, "both", {page: (n, ways) for page, (n, ways) in known.items() if n and ways})
+
+
+def _amd_unit(leaves: Leaves) -> int:
+    """Entries per unit of a stated second level: 32 if leaf 80000021h, EAX bit 14, says so.
+
+    It does from Zen 5 (family 1Ah) on. Hypervisors clear the bit, since most do not know it. So a size of Zen 5 that is
+    too small to be one in entries is taken for one in units of 32.
+    """
+    stated = leaves.get((0x80000021, 0), (0, 0, 0, 0))[0] >> 14 & 1
+    small = leaves.get((0x80000006, 0), (0, 0, 0, 0))[1] >> 16 & 0xFFF
+    return 32 if stated or (family_and_model(leaves)[0] >= 26 and small < _LEAST_ZEN_5) else 1
 
 
 def _merged(level: int, kind: str, arrays: Mapping[str, tuple[int, int]]) -> Iterator[Tlb]:

@@ -160,8 +160,8 @@ def rows(all_of_them: Sequence[Difference]) -> list[tuple[str, ...]]:
             f"{'* ' if one.changed else ''}{one.name}",
             _text(one.before.value, one.unit),
             _text(one.after.value, one.unit),
-            _text(one.change.value, one.unit, sign=True),
-            f"{_text(one.change.low, one.unit, sign=True)} to {_text(one.change.high, one.unit, sign=True)}",
+            _change(one.change.value, one.unit),
+            f"{_change(one.change.low, one.unit)} to {_change(one.change.high, one.unit)}",
         )
         for one in all_of_them
     ]
@@ -173,11 +173,15 @@ def document(all_of_them: Sequence[Difference], notes: Sequence[str]) -> dict[st
     return {"format": "pagelab comparison of observations", "differences": figures, "notes": list(notes)}
 
 
-def _text(value: float, unit: str, *, sign: bool = False) -> str:
-    prefix = "+" if sign and value > 0 else "-" if value < 0 else ""
-    size = abs(value)
+def _text(value: float, unit: str) -> str:
     if unit == "share":
-        return f"{prefix}{size:.1%}"
+        return f"{value:.1%}"
     if unit == "bytes":
-        return f"{prefix}{size_text(size)}"
-    return f"{prefix}{size:,.0f}" if not unit else f"{prefix}{size:.2f} {unit}"
+        return size_text(value)
+    return f"{value:,.0f}" if not unit else f"{value:.2f} {unit}"
+
+
+def _change(value: float, unit: str) -> str:
+    """A difference with its sign. That of two shares is in percentage points."""
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return sign + (f"{100 * abs(value):.1f} points" if unit == "share" else _text(abs(value), unit))

@@ -120,10 +120,10 @@ class Looks:
     def all_regions(self) -> list[Region]:
         return [region for process in self.regions.values() for region in process.regions]
 
-    def totals(self) -> list[tuple[Look, Amounts]]:
-        """The memory of all processes at each look."""
+    def totals(self, pid: int | None = None) -> list[tuple[Look, Amounts]]:
+        """The memory at each look, of all processes or of one."""
         sums: list[Amounts | None] = [None] * len(self.looks)
-        for region in self.all_regions():
+        for region in self.all_regions() if pid is None else self.regions[pid].regions:
             for number, amounts in region.looks.items():
                 if number < len(sums):
                     before = sums[number]

@@ -116,22 +116,34 @@ def _memory(conclusions: Conclusions) -> str:
     judged = conclusions.judgements[:_MOST_REGIONS]
     if not judged:
         return ""
-    table = borderless("", "at", "size", "resident", "huge", "used", "faults", "verdict", left=(0, 1, 7))
+    titles = memory_titles(conclusions)
+    table = borderless("", *titles[1:], left=(0, 1, len(titles) - 1))
     for one in judged:
-        table.add_row(*memory_row(one))
+        table.add_row(*memory_row(one, conclusions))
     others = len(conclusions.judgements) - len(judged)
     more = [f"… and {others} more (--json has them)"] if others else []
     return "\n".join([_render(table), *more, *_wrapped_each(details(judged, conclusions.observation.looks.topology))])
 
 
-def memory_row(judged: Judgement) -> tuple[str, ...]:
-    """What memory it is, where, its sizes, faults and verdict."""
+def _several(conclusions: Conclusions) -> bool:
+    return len(conclusions.observation.looks.regions) > 1
+
+
+def memory_titles(conclusions: Conclusions) -> tuple[str, ...]:
+    """The headings of `memory_row`."""
+    process = ("process",) if _several(conclusions) else ()
+    return ("memory", "at", *process, "size", "resident", "huge", "used", "faults", "verdict")
+
+
+def memory_row(judged: Judgement, conclusions: Conclusions) -> tuple[str, ...]:
+    """What memory it is, where, of which process if there are several, its sizes, faults and verdict."""
     region, amounts = judged.region, judged.region.largest
     used = "–" if region.most_used is None else size_text(region.most_used)
     place = f"{region.begin:#x}" if not region.small else counted(region.mappings, "mapping", "mappings")
     return (
-        shortened(region.label),
+        shortened(region.label, 16 if _several(conclusions) else 18),
         place,
+        *([str(region.pid)] if _several(conclusions) else []),
         size_text(amounts.size),
         size_text(amounts.resident),
         size_text(amounts.huge),

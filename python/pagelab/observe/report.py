@@ -20,7 +20,6 @@ _ESTIMATED = (
     "Estimated from samples. While sampling paused to keep the bound on cost, there are no bars, and the others are "
     "higher by as much."
 )
-_MEMORY = ("memory", "at", "size", "resident", "huge", "used", "faults", "verdict")
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ def _memory(conclusions: Conclusions) -> Part:
     return Part(
         "Memory",
         "memory",
-        titles=_MEMORY,
-        rows=[page.memory_row(one) for one in conclusions.judgements],
+        titles=page.memory_titles(conclusions),
+        rows=[page.memory_row(one, conclusions) for one in conclusions.judgements],
         notes=list(page.details(conclusions.judgements, nodes)),
     )
 

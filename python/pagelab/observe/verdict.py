@@ -25,6 +25,9 @@ _FEWEST_SAMPLES = 300
 _DENSE = 0.5
 _PAGE_BYTES = 4096
 _USUAL_ENTRIES = 2048
+_AMD_DATA = {2048: ("Zen", 1536), 2560: ("Zen 2 and 3", 2048), 3584: ("Zen 4", 3072), 192: ("Zen 5", 4096)}
+"""The core and the entries for data, by "TLB size" of /proc/cpuinfo: Linux adds up the second levels for data and for
+instructions, and takes those of Zen 5 for entries, although they are in units of 32"""
 
 
 class Kind(Enum):
@@ -66,27 +69,28 @@ def tlb_reach(cpuinfo: Path = Path("/proc/cpuinfo")) -> Reach:
     """The reach of this machine's last-level TLB."""
     match = re.search(r"^TLB size\s*: (\d+) 4K pages", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE)
     if match:
-        return Reach(int(match.group(1)) * _PAGE_BYTES, "/proc/cpuinfo")
+        total = int(match.group(1))
+        core, entries = _AMD_DATA.get(total, ("data and instructions", total))
+        return Reach(entries * _PAGE_BYTES, f"/proc/cpuinfo: {entries:,} entries, {core}")
     return Reach(_USUAL_ENTRIES * _PAGE_BYTES, f"an estimate: {_USUAL_ENTRIES:,} entries, as of Intel's Golden Cove")
 
 
 def judge(observation: Observation, times: TimeShares, reach: Reach) -> list[Judgement]:
     """The judgements of all regions that have 2 MiB, or 1 % of the faults; those with the most memory first."""
     faults = max(sum(region.faults for region in observation.looks.all_regions()) + observation.elsewhere, 1.0)
-    used = _used_in_small_pages(observation)
+    used = {pid: _used_in_small_pages(observation, pid) for pid in (None, *observation.looks.regions)}
     judged = [
-        _judge(region, observation, times, reach, faults, used)
+        _judge(region, observation, times, reach, faults, used[None], used[region.pid])
         for region in observation.looks.all_regions()
         if region.largest.resident >= HUGE_BYTES or region.faults >= WORTH * faults
     ]
     return sorted(judged, key=lambda one: (-one.region.largest.resident, one.region.begin))
 
 
-def _used_in_small_pages(observation: Observation) -> int | None:
-    """The memory in small pages that all processes used in the median interval."""
-    used = [
-        max(amounts.used - amounts.huge, 0) for _, amounts in observation.looks.totals() if amounts.used is not None
-    ]
+def _used_in_small_pages(observation: Observation, pid: int | None) -> int | None:
+    """The memory in small pages that a process used in the median interval, or all processes together."""
+    totals = observation.looks.totals(pid)
+    used = [max(amounts.used - amounts.huge, 0) for _, amounts in totals if amounts.used is not None]
     return statistics.median_low(used) if used else None
 
 
@@ -96,13 +100,19 @@ def _most_in_small_pages(observation: Observation) -> int:
 
 
 def _judge(
-    region: Region, observation: Observation, times: TimeShares, reach: Reach, faults: float, used: int | None
+    region: Region,
+    observation: Observation,
+    times: TimeShares,
+    reach: Reach,
+    faults: float,
+    used: int | None,
+    by_process: int | None,
 ) -> Judgement:
     part = region.faults / faults
     fault_share = _scaled(times.faults, part)
     saving = _scaled(times.avoidable, part) if region.may_be_huge else None
     traits = _traits(region)
-    kind, reasons = _decide(region, observation, times, reach, saving, used)
+    kind, reasons = _decide(region, observation, times, reach, saving, used, by_process)
     cold = max(region.largest.huge - region.usually_used, 0) if region.usually_used is not None else 0
     growth = region.layout.growth if region.layout else 0
     return Judgement(region, kind, reasons, fault_share, saving, traits, cold, growth)
@@ -137,13 +147,14 @@ def _decide(
     reach: Reach,
     saving: Share | None,
     used: int | None,
+    by_process: int | None,
 ) -> tuple[Kind, tuple[str, ...]]:
     if not region.may_be_huge:
         return Kind.NOTHING, ("no whole 2 MiB of anonymous memory",)
     reasons = []
     if saving is not None and saving.low >= WORTH:
         reasons.append(f"faults that larger pages avoid take up to {saving.high:.1%} of the CPU time")
-    walks = _walk_reason(region, observation, reach, used)
+    walks = _walk_reason(region, observation, reach, by_process)
     if walks is not None:
         reasons.append(walks)
     if reasons:
@@ -156,11 +167,21 @@ def _decide(
         return Kind.UNDECIDED, (f"faults take {saving.low:.1%} to {saving.high:.1%} of the CPU time: {why}",)
     if (region.usually_used is None or used is None) and _most_in_small_pages(observation) > reach.size:
         return Kind.UNDECIDED, ("its used memory is not known, and all memory is larger than the TLB's reach",)
+    if _walk_reason(region, observation, reach, used):
+        why = "the processes together use more small pages than the TLB covers, but none does alone"
+        return Kind.UNDECIDED, (f"{why}: it depends on how they share CPUs",)
     return Kind.NOTHING, ("faults take less than 1 %, and the used small pages fit into the TLB",)
 
 
 def _walk_reason(region: Region, observation: Observation, reach: Reach, used: int | None) -> str | None:
-    """Why walks for its small pages may cost something; none if they hardly can."""
+    """Why walks for its small pages may cost something; none if they hardly can.
+
+    Args:
+        region: The memory.
+        observation: The observation.
+        reach: That of the last-level TLB.
+        used: The memory in small pages that compete for the TLB's entries, in bytes.
+    """
     share = observation.hardware.walk_share
     if share is not None and share < WORTH:
         return None

@@ -41,19 +41,28 @@ def walk_line(conclusions: Conclusions) -> str:
     if hardware.walk_share is not None:
         misses = f", {hardware.misses:,.0f} misses of the last-level TLB" if hardware.misses is not None else ""
         return f"Page walks take {hardware.walk_share:.1%} of the cycles, as the processor counts them{misses}."
-    totals = conclusions.observation.looks.totals()
-    used = max((amounts.used for _, amounts in totals if amounts.used is not None), default=None)
+    used = _most_used(conclusions.observation)
     start = f"Page walks are not measured: {hardware.missing}."
     if hardware.misses is not None:
         start = f"{start} The last-level TLB missed {hardware.misses:,.0f} times."
     if used is None:
         return f"{start} Nor is it known which memory was used."
     cover = f"its last-level TLB covers {size_text(reach.size)} with small pages ({reach.origin})"
-    text = f"{start} The program used up to {size_text(used)} in an interval; {cover}."
+    processes = conclusions.observation.looks.regions
+    each = [most for pid in processes if (most := _most_used(conclusions.observation, pid)) is not None]
+    who = f"The {len(processes)} processes together" if len(processes) > 1 else "The program"
+    one = f", one of them up to {size_text(max(each))}" if len(processes) > 1 and each else ""
+    text = f"{start} {who} used up to {size_text(used)} in an interval{one}; {cover}."
     if used <= reach.size:
         most = used // PAGE_BYTES
         text = f"{text} If it keeps the pages used last, it missed at most {most:,} times then, beside page faults."
     return text
+
+
+def _most_used(seen: Observation, pid: int | None = None) -> int | None:
+    """The most memory used in an interval by a process, or by all together; none if no interval ended."""
+    totals = seen.looks.totals(pid)
+    return max((amounts.used for _, amounts in totals if amounts.used is not None), default=None)
 
 
 def missing_lines(conclusions: Conclusions) -> list[str]:
