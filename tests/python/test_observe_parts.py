@@ -1,5 +1,6 @@
 """The parts of `pagelab observe` on texts of the kernel that are made by hand."""
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -7,8 +8,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pagelab import UsageError
@@ -152,6 +155,28 @@ def test_pages_are_counted_by_pieces_of_2_mib(monkeypatch: pytest.MonkeyPatch, t
         # From page 768 to 1792, in groups of eight.
         assert counted.contiguity is not None
         assert (counted.contiguity.groups, counted.contiguity.pages) == (128, 512)
+
+
+def test_empty_pieces_of_reserved_memory_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 GiB with 300 scattered pages and 5,000 pages of which every second one is used: more than one call tells."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+    memory = mmap.mmap(-1, 64 << 30, flags=flags)
+    memory.madvise(15)  # MADV_NOHUGEPAGE
+    view = np.frombuffer(memory, dtype=np.uint8)
+    begin = view.ctypes.data
+    used = [*range(0, 10_000, 2), *(16_384 + 50_021 * number for number in range(300))]
+    view[np.array(used) * 4096] = 1
+    reserved = mapping(begin, begin + len(memory), resident=len(used) * 4096)
+    seen = Pagemaps().layouts(os.getpid(), [reserved], sizes=False)[begin]
+    assert seen.pages == len(used)
+    with Path("/proc/self/pagemap").open("rb") as pagemap:
+        parts = layout.present_parts(pagemap.fileno(), begin // 4096, (begin + len(memory)) // 4096)
+    if parts is not None:
+        pieces = {number for first, last in parts for number in range(first // 512, -(-last // 512))}
+        assert pieces == {(begin // 4096 + page) // 512 for page in used}
+        assert all(last < first for (_, last), (first, _) in pairwise(parts))
+    monkeypatch.setattr(layout, "_PAGEMAP_SCAN", 0)
+    assert seen == Pagemaps().layouts(os.getpid(), [reserved], sizes=False)[begin]
 
 
 def test_a_layout_without_frames_has_no_contiguity() -> None:

@@ -1,12 +1,15 @@
 """How the pages of mappings lie: in which 2 MiB of addresses, and whether adjacent pages have adjacent frames.
 
-Source: Documentation/admin-guide/mm/pagemap.rst of Linux. Contiguity is counted as by `pagelab contiguity`.
+Source: Documentation/admin-guide/mm/pagemap.rst of Linux, PAGEMAP_SCAN included. Contiguity is counted as by `pagelab
+    contiguity`.
 Deviations: the process goes on while it is read. Frame numbers are hidden without CAP_SYS_ADMIN; then there is no
     contiguity. A page that is mapped to the kernel's page of zeros counts as present.
 """
 
+import fcntl
 import mmap
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import add
@@ -31,6 +34,13 @@ PAGE_BYTES = mmap.PAGESIZE
 MOST_ENTRIES = 1 << 27
 """Entries that a pass reads at most: those of 512 GiB of addresses, 1 GiB of text of the kernel"""
 _CHUNK = 1 << 18
+_SPARSE = 8
+"""Reserved memory per memory in use from which empty pieces are looked for first"""
+_PAGEMAP_SCAN = 0xC0606610
+"""_IOWR('f', 16, struct pm_scan_arg)"""
+_IS_PRESENT = 1 << 3
+"""PAGE_IS_PRESENT"""
+_REGIONS = 4096
 _SAMPLED_PIECES = 8
 """Pieces of 2 MiB of a process whose frames' flags are read: 1 to 10 ms"""
 _PRESENT = np.uint64(1 << 63)
@@ -117,23 +127,25 @@ class Pagemaps:
             raise ProcessEndedError(f"process {pid} has ended, or shows its pages no longer") from None
         try:
             for mapping in sorted(mappings, key=lambda mapping: -mapping.resident):
-                left -= mapping.size // PAGE_BYTES
+                parts = _parts(descriptor, mapping)
+                left -= sum(end - begin for begin, end in parts)
                 if left < 0:
                     break
                 sampled = -(-_SAMPLED_PIECES * mapping.resident // max(resident, 1)) if sizes else 0
-                layouts[mapping.begin] = self._layout(descriptor, mapping, sampled)
+                layouts[mapping.begin] = self._layout(descriptor, mapping, parts, sampled)
         finally:
             os.close(descriptor)
         return layouts
 
-    def _layout(self, descriptor: int, mapping: Mapping, sampled: int) -> Layout:
-        total = Layout(contiguity=Contiguity() if self.frames_known else None)
-        for first, entries in _entries(descriptor, mapping):
+    def _layout(self, descriptor: int, mapping: Mapping, parts: list[tuple[int, int]], sampled: int) -> Layout:
+        total, left = Layout(contiguity=Contiguity() if self.frames_known else None), sampled
+        for first, entries in _entries(descriptor, mapping, parts):
             present = (entries & _PRESENT) != 0
             if present.any():
-                # Of a mapping in several chunks, each has its part of the sample.
-                part = -(-sampled * len(entries) * PAGE_BYTES // mapping.size)
-                total += self._count(first, entries & _FRAME, present, mapping, min(part, sampled))
+                # Of a mapping in several chunks, each has its part of the sample, until it is complete.
+                part = min(-(-sampled * int(present.sum()) * PAGE_BYTES // max(mapping.resident, 1)), left)
+                left -= part
+                total += self._count(first, entries & _FRAME, present, mapping, part)
         return total
 
     def _count(
@@ -182,17 +194,61 @@ def _pieces(extents: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _entries(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    """A mapping's entries in pieces that begin and end at groups, each with the number of its first page."""
+def _parts(descriptor: int, mapping: Mapping) -> list[tuple[int, int]]:
+    """The parts of a mapping of which entries are read, by page numbers: all of it, or those that have pages."""
     begin, end = mapping.begin // PAGE_BYTES, mapping.end // PAGE_BYTES
-    first = begin // GROUP_PAGES * GROUP_PAGES
-    while first < end:
-        # Up to a multiple, so that no piece of 2 MiB is divided.
-        last = min(-(-end // GROUP_PAGES) * GROUP_PAGES, (first // _CHUNK + 1) * _CHUNK)
-        data = os.pread(descriptor, (last - first) * 8, first * 8).ljust((last - first) * 8, b"\0")
-        entries = np.frombuffer(data, dtype="<u8").astype(np.uint64)
-        # A group may have pages of the neighbours.
-        entries[: max(begin - first, 0)] = 0
-        entries[max(end - first, 0) :] = 0
-        yield first, entries
-        first = last
+    present = present_parts(descriptor, begin, end) if mapping.size >= _SPARSE * mapping.resident else None
+    return [(begin, end)] if present is None else present
+
+
+def _entries(
+    descriptor: int, mapping: Mapping, parts: list[tuple[int, int]]
+) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """The entries of a mapping's parts in pieces of whole groups, each with the number of its first page."""
+    begin, end = mapping.begin // PAGE_BYTES, mapping.end // PAGE_BYTES
+    for start, stop in parts:
+        first = start // GROUP_PAGES * GROUP_PAGES
+        while first < stop:
+            # Up to a multiple, so that no piece of 2 MiB is divided.
+            last = min(-(-stop // GROUP_PAGES) * GROUP_PAGES, (first // _CHUNK + 1) * _CHUNK)
+            data = os.pread(descriptor, (last - first) * 8, first * 8).ljust((last - first) * 8, b"\0")
+            entries = np.frombuffer(data, dtype="<u8").astype(np.uint64)
+            # A group may have pages of the neighbours.
+            entries[: max(begin - first, 0)] = 0
+            entries[max(end - first, 0) :] = 0
+            yield first, entries
+            first = last
+
+
+def present_parts(descriptor: int, begin: int, end: int) -> list[tuple[int, int]] | None:
+    """The pieces of 2 MiB of a part of an address space that have a page in memory, adjacent ones as one.
+
+    Args:
+        descriptor: /proc/PID/pagemap.
+        begin: The number of the first page.
+        end: That of the page behind the last one.
+
+    Returns:
+        The numbers of the first page and the one behind the last, cut to the part; none if the kernel cannot tell, as
+        before Linux 6.7.
+    """
+    regions = np.zeros((_REGIONS, 3), dtype=np.uint64)
+    parts: list[tuple[int, int]] = []
+    at = begin * PAGE_BYTES
+    while at < end * PAGE_BYTES:
+        # struct pm_scan_arg of include/uapi/linux/fs.h.
+        numbers = (96, 0, at, end * PAGE_BYTES, 0, regions.ctypes.data, _REGIONS, 0, 0, _IS_PRESENT, 0, _IS_PRESENT)
+        request = struct.pack("<12Q", *numbers)
+        try:
+            count = fcntl.ioctl(descriptor, _PAGEMAP_SCAN, bytearray(request))
+        except OSError:
+            return None
+        for start, stop in (regions[:count, :2] // PAGE_BYTES).tolist():
+            first = max(start // LARGE_PAGES * LARGE_PAGES, begin)
+            last = min(-(-stop // LARGE_PAGES) * LARGE_PAGES, end)
+            if parts and first <= parts[-1][1]:
+                first = parts.pop()[0]
+            parts.append((first, last))
+        # Linux 6.18 tells the end of an earlier step as where the scan stopped, if the last step finds nothing more.
+        at = int(regions[count - 1, 1]) if count == _REGIONS else end * PAGE_BYTES
+    return parts
