@@ -42,6 +42,8 @@ class Estimate:
         }
         self.busy_cores = model["parallelism_ppm"] / 1e6
         """On the mean of the time."""
+        self.seconds = model["duration_ns"] / 1e9
+        """From the start of the trace to its end."""
         busy_ns = model["duration_ns"] * self.busy_cores
         self.hit_rate = 100 * model["hits"] / model["faults"]
         """Per cent of the faults."""

@@ -8,7 +8,7 @@ machine, as its programs were. Fig 1's functions are processes that arrive at a 
 takes as long, as a function in Python did natively.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import geometric_mean
@@ -91,7 +91,7 @@ def cost(run: Run) -> Cost:
 
 def runs() -> list[Run]:
     """All runs; those of programs need recordings."""
-    return [*_processes(), *_natives(), *_replays(), *_functions()]
+    return [*_processes(), *_natives(), *replays(), *_functions()]
 
 
 def _estimate(row: str, label: str, spec: str) -> Run:
@@ -114,14 +114,9 @@ def _cores(cores: int) -> str:
     return f"{cores} core{'s' if cores > 1 else ''}"
 
 
-def _latencies(row: str) -> tuple[int, int]:
-    """What a fault of the paper's program may have taken: by its share of the time, and by the handler's mean."""
-    return PROGRAMS[row].latency_ns, HANDLER_NS
-
-
 def _processes() -> Iterator[Run]:
     for row, program in PROGRAMS.items():
-        for latency_ns in _latencies(row):
+        for latency_ns in (program.latency_ns, HANDLER_NS):
             for burst in BURSTS:
                 spec = mfoe.process(program, burst, latency_ns)
                 yield _estimate(row, _process_label(burst, latency_ns), spec)
@@ -136,7 +131,8 @@ def _natives() -> Iterator[Run]:
         yield _estimate(row, NATIVE, f"{{programs}}/{name}.faults")
 
 
-def _replays() -> Iterator[Run]:
+def replays() -> Iterator[Run]:
+    """Of recordings, under the kernel and with the engine."""
     for row, name in RECORDINGS.items():
         for system, label in REPLAYS.items():
             yield Run(
@@ -225,6 +221,12 @@ def cpu_time_saved(kernel: Measurement, engine: Measurement) -> Interval:
     return Interval.from_values((simulated, hidden), simulated)
 
 
+def waits_per_hit(kernel: Measurement, engine: Measurement) -> float:
+    """Cycles that the program waits more for its data with the engine, per page that hits."""
+    more = engine.stats["cycles.data_stall"] - kernel.stats["cycles.data_stall"]
+    return more / engine.stats["layer.native.fault_engine.hits"]
+
+
 def fault_share(measurement: Measurement) -> float:
     """Per cent of its threads' time in the kernel's handlers of page faults."""
     return 100 * measurement.stats["cycles.fault"] / busy(measurement)
@@ -242,7 +244,7 @@ def _section_ways(measured: Measurements, findings: Findings) -> None:
         try:
             processes = [
                 Estimate(measured[row, _process_label(burst, latency_ns)].stats).hit_rate
-                for latency_ns in _latencies(row)
+                for latency_ns in (HANDLER_NS, PROGRAMS[row].latency_ns)
                 for burst in BURSTS
             ]
             ways = {
@@ -259,9 +261,9 @@ def _section_ways(measured: Measurements, findings: Findings) -> None:
         findings.series.append(Series.from_values("Table 5", "Hit rate of first touches, three ways", "%", cells))
 
 
+AT_HANDLER = mfoe_averages.AT_HANDLER
 HITS, OVERHEAD, SPEED_UP = OF_PROCESSES = tuple(
-    f"{quantity}, fault process at the paper's rate"
-    for quantity in ("hit rate", "fault overhead with MFOE", "speed-up")
+    f"{quantity}, {AT_HANDLER}" for quantity in ("hit rate", "fault overhead with MFOE", "speed-up")
 )
 ALL_CORES = "all cores"
 ON_CORES = f"Fault processes at the paper's rate by cores that fault, by chance, {HANDLER_NS} ns per fault"
@@ -300,13 +302,10 @@ def _section_by_model(measured: Measurements, findings: Findings) -> None:
 
 def _section_averages(measured: Measurements, findings: Findings) -> None:
     """Table 5's geometric mean, each way."""
-    processes = [
-        {row: Estimate(measured[row, _process_label(burst, _latencies(row)[n])].stats).speed_up for row in PROGRAMS}
-        for n in range(2)
-        for burst in BURSTS
-    ]
-    mfoe_averages.add_processes(findings, processes)
-    replays = {row: tuple(measured[row, REPLAYS[system]] for system in ("kernel", "engine")) for row in PROGRAMS}
+    handler, repeated = zip(*(_by_latency(measured, row) for row in PROGRAMS), strict=True)
+    by_kind = (zip(*estimates, strict=True) for estimates in (handler, repeated))
+    mfoe_averages.add_processes(findings, *([[one.speed_up for one in kind] for kind in kinds] for kinds in by_kind))
+    replays = pairs(measured)
     mfoe_averages.add_programs(
         findings,
         {
@@ -314,9 +313,32 @@ def _section_averages(measured: Measurements, findings: Findings) -> None:
             "replay's first writes, model": {
                 row: Estimate(kernel.stats).speed_up for row, (kernel, _) in replays.items()
             },
-            "replay, engine": {row: mfoe_averages.elapsed_speed_up(*pair) for row, pair in replays.items()},
         },
     )
+    add_replays_mean(findings, replays, "a core that waits for each line of a page that was zeroed elsewhere")
+
+
+def pairs(measured: Measurements) -> dict[str, tuple[Measurement, Measurement]]:
+    """Each program's replays, under the kernel and with the engine."""
+    return {row: (measured[row, REPLAYS["kernel"]], measured[row, REPLAYS["engine"]]) for row in PROGRAMS}
+
+
+def add_replays_mean(findings: Findings, replays: Mapping[str, tuple[Measurement, Measurement]], core: str) -> None:
+    """Table 5's mean by replays with the engine."""
+    speed_ups = {row: mfoe_averages.elapsed_speed_up(*pair) for row, pair in replays.items()}
+    mfoe_averages.add_programs(findings, {"replay, engine": speed_ups}, core)
+
+
+def _by_latency(measured: Measurements, row: str) -> tuple[list[Estimate], list[Estimate]]:
+    """Fault processes, the usual one first: with the handler's mean per fault, and with the time that Table 1's share
+    of the program implies.
+    """
+
+    def known(*labels: str) -> list[Estimate]:
+        return [Estimate(measured[row, label].stats) for label in labels]
+
+    handler = known(*(_process_label(burst, HANDLER_NS) for burst in BURSTS), *map(_on_cores, FEW_CORES))
+    return handler, known(*(_process_label(burst, PROGRAMS[row].latency_ns) for burst in BURSTS))
 
 
 def _compare(
@@ -327,6 +349,7 @@ def _compare(
     paper: float | None,
     ours: float | Interval,
     reason: str,
+    without: str = "not in the paper",
 ) -> None:
     value, band = (ours.value, ours) if isinstance(ours, Interval) else (ours, None)
     findings.comparisons.append(
@@ -339,7 +362,7 @@ def _compare(
             value,
             reason,
             band,
-            "not in the paper",
+            without,
             neutral=1.0 if unit == "times" else None,
             ranked=quantity,
         )
@@ -348,23 +371,8 @@ def _compare(
 
 def _section_program(row: str, measured: Measurements, findings: Findings) -> None:
     program = PROGRAMS[row]
-    processes = [
-        Estimate(measured[row, _process_label(burst, latency_ns)].stats)
-        for latency_ns in _latencies(row)
-        for burst in BURSTS
-    ]
     note = partial(_compare, findings, row)
-    hits = Interval.from_values([one.hit_rate for one in processes], processes[0].hit_rate)
-    gains = Interval.from_values([one.speed_up for one in processes], processes[0].speed_up)
-    spread = (
-        f"on {program.cores} hardware threads; value: by chance; brackets: those and bursts of up to {BURSTS[-1]}, "
-        f"with {program.latency_ns} ns per fault, which Table 1's share implies, or {HANDLER_NS}. Longer bursts would "
-        "hit less"
-    )
-    note(HITS, "%", program.hits, hits, spread)
-    after = Interval.from_values([one.share_after for one in processes], processes[0].share_after)
-    note(OVERHEAD, "%", program.overhead_after, after, spread)
-    note(SPEED_UP, "times", program.speed_up, gains, spread)
+    _processes_of(measured, row, note)
     if (row, NATIVE) in measured:
         native = Estimate(measured[row, NATIVE].stats)
         here = "a program of the same kind, on two CPUs of a virtual machine"
@@ -376,23 +384,53 @@ def _section_program(row: str, measured: Measurements, findings: Findings) -> No
         note("hit rate, native first writes", "%", program.hits, native.hit_rate, bound)
         note("fault overhead with MFOE, native first writes", "%", program.overhead_after, native.share_after, rough)
         note("speed-up, native first writes", "times", program.speed_up, native.speed_up, rough)
-    if (row, REPLAYS["engine"]) in measured and (row, REPLAYS["kernel"]) in measured:
-        kernel, engine = (measured[row, REPLAYS[system]] for system in ("kernel", "engine"))
-        model = Estimate(kernel.stats)
-        of_model = (
-            f"a smaller run; the model, on the replay's first writes without the engine, says {model.hit_rate:.1f} %"
+    if all((row, system) in measured for system in REPLAYS.values()):
+        add_replay(findings, row, measured, "a core that waits for each access")
+
+
+def add_replay(findings: Findings, row: str, measured: Measurements, core: str) -> None:
+    """Table 5 by a program's replay. `core` says how the simulated core waits for its data."""
+    program = PROGRAMS[row]
+    note = partial(_compare, findings, row)
+    kernel, engine = (measured[row, REPLAYS[system]] for system in ("kernel", "engine"))
+    model = Estimate(kernel.stats)
+    of_model = f"a smaller run; the model, on the replay's first writes without the engine, says {model.hit_rate:.1f} %"
+    note("hit rate, replay", "%", program.hits, hit_rate(engine), of_model)
+    of_model = (
+        f"{fault_share(kernel):.1f} % with the kernel alone; the model says {model.share:.1f} and "
+        f"{model.share_after:.1f} %. Without the engine's own steps, tens of cycles per page"
+    )
+    note("fault overhead with MFOE, replay", "%", program.overhead_after, fault_share(engine), of_model)
+    elapsed = mfoe_averages.elapsed_speed_up(kernel, engine)
+    of_model = f"in elapsed time of a smaller run; the model says {model.speed_up:.3f}"
+    note("speed-up, replay", "times", program.speed_up, elapsed, of_model)
+    of_core = f"value: {core}; up to one that hides what the program waits more for data"
+    note("CPU time saved, replay", "%", None, cpu_time_saved(kernel, engine), of_core)
+
+
+def _processes_of(measured: Measurements, row: str, note: Callable[..., None]) -> None:
+    """A row for each time that a fault may take. Only one of them is a prediction."""
+    program = PROGRAMS[row]
+    handler, repeated = _by_latency(measured, row)
+    of_handler = (
+        f"{HANDLER_NS} ns per fault; value: by chance on {program.cores} hardware threads; brackets: those, bursts of "
+        f"up to {BURSTS[-1]}, and chance on {_cores(1)} and on {_cores(FEW_CORES[-1])}. Longer bursts would hit less"
+    )
+    of_share = (
+        f"{program.latency_ns} ns per fault on {program.cores} hardware threads, by chance and in bursts of up to "
+        f"{BURSTS[-1]}"
+    )
+    quantities: tuple[tuple[str, str, float, Callable[[Estimate], float]], ...] = (
+        ("hit rate", "%", program.hits, lambda one: one.hit_rate),
+        ("fault overhead with MFOE", "%", program.overhead_after, lambda one: one.share_after),
+        ("speed-up", "times", program.speed_up, lambda one: one.speed_up),
+    )
+    for quantity, unit, printed, figure in quantities:
+        known, again = (
+            Interval.from_values(map(figure, estimates), figure(estimates[0])) for estimates in (handler, repeated)
         )
-        note("hit rate, replay", "%", program.hits, hit_rate(engine), of_model)
-        of_model = (
-            f"{fault_share(kernel):.1f} % with the kernel alone; the model says {model.share:.1f} and "
-            f"{model.share_after:.1f} %. Without the engine's own steps, tens of cycles per page"
-        )
-        note("fault overhead with MFOE, replay", "%", program.overhead_after, fault_share(engine), of_model)
-        elapsed = mfoe_averages.elapsed_speed_up(kernel, engine)
-        of_model = f"in elapsed time of a smaller run; the model says {model.speed_up:.3f}"
-        note("speed-up, replay", "times", program.speed_up, elapsed, of_model)
-        of_core = "value: a core that waits for each access; up to one that hides what the program waits more for data"
-        note("CPU time saved, replay", "%", None, cpu_time_saved(kernel, engine), of_core)
+        note(f"{quantity}, {AT_HANDLER}", unit, printed, known, of_handler)
+        note(f"{quantity}, {mfoe_averages.REPEATED}", unit, None, again, of_share, mfoe_averages.NO_PREDICTION)
 
 
 def _table_1(findings: Findings, row: str, native: Estimate, here: str, rough: str) -> None:
@@ -430,7 +468,7 @@ def _section_data(measured: Measurements, findings: Findings) -> None:
             continue
         kernel, engine = (measured[row, REPLAYS[system]] for system in ("kernel", "engine"))
         pages = engine.stats["layer.native.fault_engine.hits"]
-        waits.append((engine.stats["cycles.data_stall"] - kernel.stats["cycles.data_stall"]) / pages)
+        waits.append(waits_per_hit(kernel, engine))
         gains.append((kernel.stats["cycles.fault"] - engine.stats["cycles.fault"]) / pages)
     if waits:
         findings.notes.append(

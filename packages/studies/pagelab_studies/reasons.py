@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pagelab_studies import hardware_demand_paging_indirect as indirect
 from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, ptemagnet_changes, shipped, verdicts
+from pagelab_studies import mfoe_programs_window as programs_window
 from pagelab_studies.study import Comparison
 from pagelab_studies.window_core import SUFFIX
 
@@ -98,6 +99,12 @@ _BESIDE = "pagerank beside co-runners"
 _TOUCHES = "each page of 256 MiB once, by a program that runs alone, reserved pages "
 _FRESH, _AGED = "after first touches", "the same, guest memory aged"
 
+REPLAYED = (
+    ("speed-up, replay", tuple(mfoe_programs.RECORDINGS)),
+    ("speed-up, replay, engine", (mfoe_averages.MEAN,)),
+)
+"""Speed-ups of replays with the engine: of each program, and their mean."""
+
 EXPERIMENTS = (
     *(
         Experiment(
@@ -140,10 +147,18 @@ EXPERIMENTS = (
             Cell("mfoe-programs", mfoe_programs.BY_MODEL, "{item}", "speed-up"),
             items=items,
         )
-        for quantity, items in (
-            ("speed-up, replay", tuple(mfoe_programs.RECORDINGS)),
-            ("speed-up, replay, engine", (mfoe_averages.MEAN,)),
+        for quantity, items in REPLAYED
+    ),
+    *(
+        Experiment(
+            "mfoe-programs",
+            quantity,
+            "a core with a window",
+            Cell(programs_window.REPRODUCTION.name, programs_window.SPEED_UPS, "{item}", programs_window.WINDOW),
+            Cell(programs_window.REPRODUCTION.name, programs_window.SPEED_UPS, "{item}", programs_window.IN_ORDER),
+            items,
         )
+        for quantity, items in REPLAYED
     ),
     Experiment(
         "hardware-demand-paging",

@@ -26,10 +26,8 @@ class Cause:
 
 
 _SEEDS = "some of the five seeds are on each side of the limit: the range is from the lowest to the highest"
-_PROCESS = (
-    "when faults come, and what one takes in each program, is not printed: the value is for chance and Table 1's time "
-    "per fault, the range reaches to bursts of 1,000 and 1,270 ns"
-)
+_BURSTS = "when faults come is not printed: the value is for chance, the range reaches to bursts of 1,000"
+_PROCESS = f"{_BURSTS}, and, as the number of cores that fault is not printed either, to one core"
 _BETWEEN = "how much other data the program touches between faults is not printed: 0 to 256 KiB here"
 _KERNELS_COST = "the kernel's cost of a request is taken as measured, on another kernel, and down to a quarter"
 _FUNCTIONS = "hash functions differ in how many of the guest's clusters collide"
@@ -52,7 +50,7 @@ CAUSES = (
     Cause("hash-dont-cache", "", "the parts of a search's window differ: its walks become more frequent"),
     Cause("mfoe-programs", "fault process", _PROCESS),
     Cause("mfoe-programs", "", "the nine programs differ: the range is the 95 % interval of their mean"),
-    Cause("mfoe", "fault processes", _PROCESS),
+    Cause("mfoe", "fault processes", _BURSTS),
     Cause("mfoe", "", _BETWEEN),
     Cause(
         "ptemagnet",
