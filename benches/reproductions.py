@@ -50,7 +50,10 @@ def evaluate() -> None:
     for name, study in claims_page.read(RESULTS).items():
         report_file = RESULTS / name / "REPORT.md"
         findings = shipped.evaluate(study.reproduction, study.document, report_file.read_text(encoding="utf-8"))
-        scale, runs = study.document["scale"], study.document["runs"]
+        scale = study.document["scale"]
+        known = {(*run.key, run.seed) for run in study.reproduction.runs()}
+        # Runs that the study no longer has are dropped.
+        runs = [run for run in study.document["runs"] if shipped.key(run) in known]
         text = report.document(study.reproduction, scale, findings, runs)
         (RESULTS / name / "results.json").write_text(text, encoding="utf-8")
         report_file.write_text(report.markdown(study.reproduction, scale, findings), encoding="utf-8")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,15 +55,22 @@ def test_what_is_finished_is_not_made_again(tmp_path: Path) -> None:
 
 
 def test_what_a_run_is_does_not_change(tmp_path: Path) -> None:
-    """A field more or less, and no run that was kept before is found again. What a run costs is none."""
+    """A field less, and no run that was kept before is found again. What a run costs is none."""
     run = REPRODUCTIONS[_NAME].runs()[0]
-    kept.Kept(tmp_path / "study", _REQUEST).keep(study.Measurement(run, 1, {}))
+    store = kept.Kept(tmp_path / "study", _REQUEST)
+    store.keep(study.Measurement(run, 1, {}))
     (path,) = (tmp_path / "study" / "runs").iterdir()
     fields = (
         "workload spec system preset accesses warm_up settling_accesses settings label beyond beside contiguity_map"
     )
-    windows = "after_touches least_accesses seed in_parts arrivals estimate more_estimates"
-    assert json.loads(path.read_text())["run"].keys() == {*fields.split(), *windows.split()}
+    windows = "after_touches least_accesses seed in_parts parts arrivals estimate more_estimates"
+    document = json.loads(path.read_text())
+    assert document["run"].keys() == {*fields.split(), *windows.split()}
+    # A run that was kept before a field came is that with its default.
+    del document["run"]["parts"]
+    path.write_text(json.dumps(document))
+    assert store.find(run, 1) is not None
+    assert store.find(replace(run, parts=2), 1) is None
 
 
 def test_another_study_is_refused_with_what_differs(tmp_path: Path) -> None:

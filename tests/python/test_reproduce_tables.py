@@ -71,12 +71,43 @@ def test_references_of_spec_are_the_mean_of_the_analogues() -> None:
         ("a", 1.1),
         ("b", 1.5),
     ]
+    assert all(row.unjudged for row in findings.comparisons), "the paper's is an average of all of SPEC"
+
+
+@pytest.mark.parametrize(("most", "holds"), [(12, True), (22, False), (-3, False)])
+def test_up_to_20_per_cent_are_the_most_of_all_programs(most: float, holds: bool) -> None:
+    member = hash_dont_cache_tables.FEWER
+    findings = _with(hash_dont_cache_tables.IN_TOTAL, {("a", member): _around(-30, 1), ("b", member): _around(most, 1)})
+    hash_dont_cache_tables.references_in_total(findings)
+    assert [(claim.holds, claim.ours) for claim in findings.claims] == [(holds, False), (False, True), (most > 0, True)]
+
+
+@pytest.mark.parametrize(
+    ("gains", "faster", "inside"),
+    [((16, 37), True, True), ((16, 40), True, False), ((16, 38), True, None), ((-1, 16), False, False)],
+)
+def test_a_range_of_programs_is_held_to_a_range_of_programs(
+    gains: tuple[float, float], faster: bool, inside: bool | None
+) -> None:
+    cells = {(name, "free"): _around(gain, 1) for name, gain in zip("ab", gains, strict=True)}
+    findings = _with(hash_dont_cache_tables.SPEED_UP, cells)
+    hash_dont_cache_tables.nested_walk_cache(findings)
+    assert [claim.holds for claim in findings.claims] == [faster, inside]
+
+
+@pytest.mark.parametrize(("left", "holds"), [(0, True), (99, None), (120, False)])
+def test_a_fully_associative_cache_leaves_fewer_misses(left: float, holds: bool | None) -> None:
+    cells = {("8 ways", "radix"): _around(98, 2), ("64 ways", "radix"): _around(left, 1)}
+    findings = _with(hash_dont_cache_tables.MISSES, cells)
+    hash_dont_cache_tables.fully_associative(findings)
+    assert [claim.holds for claim in findings.claims] == [holds]
 
 
 def test_no_table_says_nothing() -> None:
     for add in (
         hash_dont_cache_tables.precision,
-        hash_dont_cache_tables.references_of_spec,
+        hash_dont_cache_tables.of_variants,
+        hash_dont_cache_tables.fully_associative,
         ptemagnet_tables.add,
         hardware_demand_paging_tables.pollution,
     ):

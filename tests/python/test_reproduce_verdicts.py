@@ -121,6 +121,14 @@ def test_figures_that_rounding_makes_the_same_have_no_order() -> None:
     assert _verdict("order", *rows) == "none"
 
 
+def test_a_figure_of_something_else_has_no_verdict() -> None:
+    row = _row(20.0, 30.0, 1.0, neutral=0.0, ranked="t", unjudged="another program")
+    other = _row(10.0, 40.0, 1.0, neutral=0.0, ranked="t")
+    assert verdicts.judge([row, other]) == [{}, {"sign": True, "size": False}]
+    assert verdicts.limits(row) is None
+    assert reasons.why("hash-dont-cache", row, {}) == ""
+
+
 def test_verdicts_are_counted_by_aspect() -> None:
     claims = [Claim("§1", "first", True, "", ""), Claim("§1", "second", None, "", "", "order")]
     counts = verdicts.counts(claims, [_row(20.0, 30.0, neutral=0.0)])
@@ -192,6 +200,16 @@ def test_the_page_has_both_cores_and_the_reason() -> None:
     assert table[-1] == "| all | 2, 0, 0 | 0, 0, 0 | 0, 1, 0 | 0 | 0 | 1 |"
 
 
+def test_the_page_says_why_a_figure_has_no_verdict() -> None:
+    row = _row(20.0, 30.0, 1.0, neutral=0.0, unjudged="another program")
+    window = _filed("hash-dont-cache-window", _row(20.0, 21.0, 1.0, neutral=0.0, unjudged="another program"))
+    alone = {"hash-dont-cache": _filed("hash-dont-cache", row)}
+    line = "| Table 1 | a | time saved | 20 % | 30 (29 to 31) % |"
+    assert f"{line} not run | another program |" in claims_page.page(alone)
+    page = claims_page.page({**alone, "hash-dont-cache-window": window})
+    assert page.count(f"{line} 21 (20 to 22) % | another program |") == page.count("another program") == 1
+
+
 def test_questions_of_our_own_are_not_counted_as_the_paper_s() -> None:
     filed = _filed("mfoe", _row(20.0, 30.0, neutral=0.0))
     before = verdicts.counts(filed.claims, filed.rows), claims_page.by_figure({"mfoe": filed})
@@ -229,7 +247,21 @@ def test_results_on_file_are_what_the_code_says_of_them(name: str) -> None:
 
 
 PUBLISHED = {
-    "hash-dont-cache": ("Fig 6", "Fig 9", "Fig 10", "Fig 11", "Table 4", "§1", "§3.2", "§5.1", "§6.1", "§6.2", "§6.3"),
+    "hash-dont-cache": (
+        "Fig 6",
+        "Fig 9",
+        "Fig 10",
+        "Fig 11",
+        "Table 4",
+        "§1",
+        "§3.2",
+        "§4.3",
+        "§5.1",
+        "§5.4",
+        "§6.1",
+        "§6.2",
+        "§6.3",
+    ),
     "mfoe": ("Fig 1", "Fig 9a", "Fig 9b", "Fig 10a", "Fig 10b", "Table 1", "Table 4", "Table 5"),
     "ptemagnet": ("§3", "§5", "Fig 5 (third party)", "Fig 6 (third party)", "third party"),
     "software-translation-cache": ("Fig 2", "Fig 3", "Fig 4", "Fig 6", "Fig 7", "abstract"),

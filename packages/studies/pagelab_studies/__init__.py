@@ -10,6 +10,7 @@ from pagelab_studies import (
     hardware_demand_paging_window,
     hash_dont_cache,
     hash_dont_cache_changes,
+    hash_dont_cache_open,
     hash_dont_cache_related,
     hash_dont_cache_variants,
     hash_dont_cache_window,
@@ -35,6 +36,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     for module in (
         hash_dont_cache,
         hash_dont_cache_changes,
+        hash_dont_cache_open,
         hash_dont_cache_related,
         hash_dont_cache_variants,
         hash_dont_cache_window,

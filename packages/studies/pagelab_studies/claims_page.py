@@ -57,7 +57,8 @@ def _lines(studies: Mapping[str, Filed]) -> Iterator[str]:
         "*Yes* means that the whole interval of the figure measured here agrees with the paper, *no* that no part of",
         "it does, and *open* that the interval crosses a limit. What makes the interval so wide stands next to the",
         "verdict. A cell is empty if the paper says nothing that could be judged. Figures without an interval count as",
-        "exact.",
+        "exact. Printed figures that are not figures of the same thing as ours, or that follow from the model, have no",
+        "verdict; a table of their own says why.",
         "",
         "The default core waits for each access. Some studies were also run on a core with a window, which overlaps",
         "accesses. Their tables also have the figures and verdicts of that core; *not run* means that a figure was not",
@@ -138,12 +139,18 @@ def _study(name: str, study: Filed, studies: Mapping[str, Filed]) -> Iterator[st
         yield f"**{count[True]} statements hold, {count[False]} do not, {count[None]} are not decided.**"
         yield from _judged(name, "the paper says", claims, studies)
     if questions:
-        yield from ("", "Questions of our own, of which the paper says nothing; they are not counted:")
+        yield from (
+            "",
+            "Questions of our own, of which the paper says nothing or gives no bound; they are not counted:",
+        )
         yield from _judged(name, "question", questions, studies)
     printed = [(row, judged) for row, judged in zip(study.rows, verdicts.judge(study.rows), strict=True) if judged]
     # The rows of a study on a core with a window stand beside those of the other core.
     if printed and not name.endswith(SUFFIX):
         yield from _figures(name, printed, studies)
+    unjudged = [row for row in study.rows if row.unjudged]
+    if unjudged and not name.endswith(SUFFIX):
+        yield from _unjudged(name, unjudged, studies)
 
 
 def _judged(name: str, what: str, claims: Sequence[Claim], studies: Mapping[str, Filed]) -> Iterator[str]:
@@ -186,6 +193,23 @@ def _figures(
             reasons.why(name, row, {name: one.document for name, one in studies.items()}),
             undecided.of_figure(name, row, judged) or open_there,
         ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _unjudged(name: str, rows: Sequence[Comparison], studies: Mapping[str, Filed]) -> Iterator[str]:
+    beside = studies.get(name + SUFFIX)
+    window = {_key(row): row for row in (beside.rows if beside else ())}
+    yield from (
+        "",
+        "Printed figures without a verdict:",
+        "",
+        "| figure | item | quantity | paper | in order | core with a window | why it has none |",
+        "|---|---|---|---:|---:|---:|---|",
+    )
+    for row in rows:
+        other = window.get(_key(row))
+        figures = [f"{number(one.ours, one.interval)} {one.unit}" if one else "not run" for one in (row, other)]
+        cells = (row.figure, row.item, row.quantity, verdicts.printed_in_words(row), *figures, row.unjudged)
         yield f"| {' | '.join(cells)} |"
 
 

@@ -34,7 +34,7 @@ def evaluate(measured: Measurements) -> Findings:
         conflicts.one_table,
     )
     findings = by_sections(measured, sections)
-    findings.notes += (*whole.NOTES, *conflicts.NOTES)
+    findings.notes += (*whole.NOTES, *sparse.NOTES, *conflicts.NOTES)
     return findings
 
 

@@ -92,7 +92,10 @@ def independent_functions(measured: Measurements, findings: Findings) -> None:
         findings.series.append(Series.within("§4.4", title, unit, cells))
     for workload, (same, apart) in pairs.items():
         more = over(_more_references, list(zip(same, apart, strict=True)))
-        text = f"one hash function for guest and host gives the references of independent ones within ±{CLOSE:g} %"
+        text = (
+            f"one hash function for guest and host gives the references of independent ones within ±{CLOSE:g} %, a "
+            "bound of ours"
+        )
         detail = f"independent ones take {more} % more"
         rests = rests_on(f"a window, {len(same)} pairs of hash functions", workload.name)
         within = more.within(-CLOSE, CLOSE)

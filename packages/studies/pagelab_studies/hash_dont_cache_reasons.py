@@ -56,6 +56,7 @@ _REFERENCES = per_walk("walk.refs")
 # Section 5.3, on the average of Graph500 and GUPS.
 _PAPERS_REFERENCES = {"bare": 1.08, "virtual": 3.33}
 _WITHOUT_COLLISIONS = {"bare": 1.0, "virtual": 3.0}
+_OF_ALL = "the paper's is the average of Graph500 and GUPS, which stands above"
 # As exact as the paper prints references.
 _PRINTED = 0.005
 
@@ -156,11 +157,17 @@ def conflicts(measured: Measurements, findings: Findings) -> None:
     fewer = all_hold(one.minus(hashed).above(0) for one in (radix, perfect))
     detail = f"misses of walks in 100 accesses: radix {radix}, perfect {perfect}, hashed {hashed}"
     findings.claims.append(Claim("§5.3", text, fewer, detail, OF_CACTUS, "order"))
-    text = "cactusADM: with a fully associative L1 data cache at least 90 % of the L1 misses of radix walks disappear"
+    text = (
+        "cactusADM: with a fully associative L1 data cache at least 90 % of the L1 misses of radix walks disappear, a "
+        "bound of ours"
+    )
     left = of_designs(_left, measured, CACTUS.name, "bare", under(usual)[0], under(cache)[0])
     detail = f"{left} % of them remain with 64 ways"
-    findings.claims.append(Claim("§5.3", text, left.within(-1, 10), detail, OF_CACTUS, "size"))
-    text = "cactusADM: with it, the saving of hashed tables beyond perfect MMU caches falls to less than half"
+    findings.claims.append(Claim("§5.3", text, left.within(-1, 10), detail, OF_CACTUS, "size", ours=True))
+    text = (
+        "cactusADM: with it, the saving of hashed tables beyond perfect MMU caches falls to less than half, a bound of "
+        "ours"
+    )
     beyond = [gains[group, "hashed"].minus(gains[group, "perfect"]) for group in (usual, cache)]
     twice = Interval(*(2 * value for value in (beyond[1].low, beyond[1].value, beyond[1].high)))
     detail = f"{beyond[0]} points of run time with 8 ways, {beyond[1]} with 64"
@@ -183,8 +190,8 @@ def references(measured: Measurements, findings: Findings) -> None:
         for kind in KINDS
     }
     for kind, paper in _PAPERS_REFERENCES.items():
-        rows = {workload.name: cells[workload.name, kind] for workload in kernels}
-        rows = {"Graph500 and GUPS, mean": mean_of(list(rows.values())), **rows}
+        of_one = {workload.name: cells[workload.name, kind] for workload in kernels}
+        rows = {"Graph500 and GUPS, mean": mean_of(list(of_one.values())), **of_one}
         for item, references_per_walk in rows.items():
             quantity = f"references of a hashed walk, {kind}"
             reason = _why(item, kind, cells)
@@ -200,6 +207,7 @@ def references(measured: Measurements, findings: Findings) -> None:
                     references_per_walk,
                     neutral=_WITHOUT_COLLISIONS[kind],
                     printed=(paper - _PRINTED, paper + _PRINTED),
+                    unjudged=_OF_ALL if item in of_one else "",
                 )
             )
     sizes = [cells[workload.name, "bare"] for workload in GUPS]
@@ -210,11 +218,6 @@ def references(measured: Measurements, findings: Findings) -> None:
     )
     detail = ", ".join(f"{one.value:.4f} ({one.low:.4f} to {one.high:.4f})" for one in sizes)
     findings.claims.append(Claim("§5.3", text, same, detail, COUNTED, "size"))
-    for system, limit in (("perfect", 1.0), ("nested perfect", 3.0)):
-        worst = max(measured[workload.name, system].per_walk("walk.refs") for workload in SUITE)
-        text = f"perfect MMU caches leave {limit:g} reference{'s' if limit > 1 else ''} of a walk ({system})"
-        exactly = abs(worst - limit) < 1e-9
-        findings.claims.append(Claim("§5.2", text, exactly, f"{worst:.6g} at most", COUNTED, "size"))
     for title, unit, statistic in (
         ("references of a walk", "references", "walk.refs"),
         ("cycles of a walk", "cycles", "walk.cycles"),

@@ -117,4 +117,6 @@ def _within(name: str, system: str, window: Measurement, whole: Measurement) -> 
     off = Interval(*(100 * (cycles / there - 1) for cycles in (here.low, here.value, here.high)))
     text = f"a window gives the cycles of a walk of the whole run within ±{SAMPLED:g} % ({name}, {system})"
     detail = f"{here.value:.4g} and {there:.4g} cycles: {off} %"
-    return Claim("§5.1", text, off.within(-SAMPLED, SAMPLED), detail, rests_on(_RESTS_ON, name), "size")
+    # The paper's samples are many short ones (`hash_dont_cache_spread`).
+    within = off.within(-SAMPLED, SAMPLED)
+    return Claim("§5.1", text, within, detail, rests_on(_RESTS_ON, name), "size", ours=True)

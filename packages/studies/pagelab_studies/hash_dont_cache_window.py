@@ -37,7 +37,7 @@ def evaluate(measured: Measurements) -> Findings:
 def _run_times(measured: Measurements, findings: Findings) -> None:
     gains = figures.savings(measured, NAMES, most=HASH_SEEDS, left_out=LEFT_OUT)
     figures.add_gains(findings, gains, NAMES, CORE)
-    figures.add_table_4(findings, gains, "a core with a window")
+    figures.add_table_4(findings, gains)
 
 
 REPRODUCTION = Reproduction(

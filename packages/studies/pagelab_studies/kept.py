@@ -87,7 +87,9 @@ class Kept:
         path = self._path(run)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            if document["run"] != _plain(run) or document["window"] != window:
+            # A field that came later had its default then.
+            before = {**_plain(Run("", "", "", "", 0)), **document["run"]}
+            if before != _plain(run) or document["window"] != window:
                 return None
             maps = {
                 layer: [(start, count, frame) for start, count, frame in rows]

@@ -90,10 +90,8 @@ class Experiment:
         return None if before is None else row.ours + after - before
 
 
-_HASH, _STC, _PTE = "hash-dont-cache", "software-translation-cache", "ptemagnet"
+_STC, _PTE = "software-translation-cache", "ptemagnet"
 _PRODUCT = "walk time saved, matmul, faults of the product"
-_GRAPHS = tuple(f"Graph500 {size}GB" for size in (4, 8, 16))
-_LOADS = "Graph500 4GB: references of a hashed walk, by load"
 _REGIONS = "regions of 32 KiB in more than two lines"
 _BESIDE = "pagerank beside co-runners"
 _TOUCHES = "each page of 256 MiB once, by a program that runs alone, reserved pages "
@@ -127,7 +125,6 @@ EXPERIMENTS = (
         )
         for row, change in mfoe_rates.CHANGES
     ),
-    Experiment(_HASH + SUFFIX, "change of run time", "an in-order core", Figure(_HASH)),
     *(
         Experiment(
             "mfoe",
@@ -166,15 +163,6 @@ EXPERIMENTS = (
         "RocksDB with fetches and branches of kernel code instead of neither",
         Cell(indirect.REPRODUCTION.name, indirect.IPC_TITLE, indirect.WITH_BRANCHES, indirect.IPC),
         Cell(indirect.REPRODUCTION.name, indirect.IPC_TITLE, indirect.NO_CODE, indirect.IPC),
-    ),
-    Experiment(_HASH, "change of run time", "a core with a window", Figure(_HASH + SUFFIX)),
-    Experiment(
-        _HASH,
-        "references of a hashed walk, bare",
-        "Graph500 4GB with a load of 1/16 instead of 1/8",
-        Cell(_HASH, _LOADS, "load 1/16", "measured"),
-        Cell(_HASH, _LOADS, "load 1/8", "measured"),
-        _GRAPHS,
     ),
     *(
         Experiment(

@@ -87,7 +87,7 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
         "scale": scale,
         "comparisons": [
             {
-                **{key: value for key, value in vars(row).items() if key != "bound" or value},
+                **_without_unused(row),
                 "interval": _bounds(row.interval),
                 "limits": None if row.bound else verdicts.limits(row),
                 "verdicts": judged,
@@ -110,6 +110,10 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
             for series in findings.series
         ],
     }
+
+
+def _without_unused(row: Comparison) -> dict[str, Any]:
+    return {key: value for key, value in vars(row).items() if key not in ("bound", "unjudged") or value}
 
 
 def _bounds(interval: Interval | None) -> dict[str, float] | None:
@@ -143,7 +147,7 @@ def markdown(reproduction: Reproduction, scale: float, findings: Findings) -> st
             "",
             "## Questions of our own",
             "",
-            "The paper says nothing of these. They do not count as its statements.",
+            "The paper says nothing of these, or gives no bound. They do not count as its statements.",
             "",
             *_judged("question", questions),
         ]
@@ -176,7 +180,8 @@ def _judged(what: str, claims: Iterable[Claim]) -> Iterable[str]:
 def _row(row: Comparison, judged: verdicts.Verdicts) -> str:
     paper, limits = verdicts.printed_in_words(row), verdicts.limits_in_words(row)
     ours = f"{number(row.ours, row.interval)} {row.unit}"
-    cells = (row.figure, row.item, row.quantity, paper, ours, *words(judged), limits, row.reason)
+    remark = "; ".join(part for part in (row.reason, row.unjudged and f"no verdict: {row.unjudged}") if part)
+    cells = (row.figure, row.item, row.quantity, paper, ours, *words(judged), limits, remark)
     return f"| {' | '.join(cells)} |"
 
 

@@ -107,17 +107,20 @@ def _as_filed(row: Comparison, filed: Comparison | None) -> Comparison:
     return replace(row, ours=filed.ours, interval=filed.interval, reason=filed.reason) if filed else row
 
 
+def key(run: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """What distinguishes a run on file: workload, system, label and seed."""
+    return run["workload"], run["system"], run.get("label", ""), run.get("seed", 1)
+
+
 def _measurements(reproduction: Reproduction, document: Document) -> Measurements:
     """The runs on file, each with stand-ins for its parts and its map, of which no figure is kept."""
-    by_key = {
-        (run["workload"], run["system"], run.get("label", ""), run.get("seed", 1)): run for run in document["runs"]
-    }
+    by_key = {key(run): run for run in document["runs"]}
     measured = []
     for run in reproduction.runs():
         filed = by_key.get((*run.key, run.seed))
         if filed:
             part = defaultdict(lambda: 1, filed["stats"])
-            measured.append(Measurement(run, filed["window"], filed["stats"], (part, part), {"guest": []}))
+            measured.append(Measurement(run, filed["window"], filed["stats"], (part,) * run.parts, {"guest": []}))
     return Measurements(measured)
 
 

@@ -68,6 +68,8 @@ class Run:
     """Seed of all random choices: `engine.seed`."""
     in_parts: bool = True
     """Whether parts of its window are counted as well; runs with several seeds need none."""
+    parts: int = PARTS
+    """How many equal parts, if so."""
     settling_accesses: int = 0
     """The last accesses of `warm_up`, which bring caches into a steady state; `{accesses}` includes them."""
 
@@ -225,6 +227,9 @@ class Comparison:
     """The range that the paper gives, or that its rounding allows."""
     bound: Bound = ""
     """What the paper's figure bounds, if it is not a figure itself: "less than" is `at most`, "over" is `at least`."""
+    unjudged: str = ""
+    """Why it has no verdict although the paper prints a number: the two are not figures of the same thing, or ours
+    follows from the model. Empty if it has one."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,8 @@ class Claim:
     aspect: str = "sign"
     """What it is about: the `sign` of an effect, the `order` of figures, or a `size`."""
     ours: bool = False
-    """Whether it is a question of our own, on which the paper says nothing. It does not count as the paper's."""
+    """Whether it is a question of our own, on which the paper says nothing or gives no bound. It does not count as the
+    paper's."""
 
 
 @dataclass(frozen=True)
@@ -551,7 +557,7 @@ def _measure(
             arrivals=run.arrivals,
             seed=run.seed,
             warm_up=before or None,
-            windows=PARTS if run.in_parts else None,
+            windows=run.parts if run.in_parts else None,
             contiguity_map=run.contiguity_map,
             faults=faults,
             threads=1,

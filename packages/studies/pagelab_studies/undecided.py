@@ -34,7 +34,7 @@ _FUNCTIONS = "hash functions differ in how many of the guest's clusters collide"
 _COSTS = "the measured costs of a walk's parts differ between processors and ways of zeroing"
 CAUSES = (
     Cause("hash-dont-cache-variants", "linear model", "one program is within the bound, the other is not"),
-    Cause("hash-dont-cache-variants", "deleted slots", "the three hash functions differ in the sign"),
+    Cause("hash-dont-cache-open", "deleted slots", "the three hash functions differ in the sign"),
     Cause(
         "hash-dont-cache-variants",
         "a shared cache together",

@@ -43,7 +43,7 @@ def effect(row: Comparison) -> float | None:
 def limits(row: Comparison) -> tuple[float, float] | None:
     """Between which our figure has the paper's size; none if the paper prints nothing that has one."""
     of_paper = effect(row)
-    if row.paper is None or of_paper is None:
+    if row.unjudged or row.paper is None or of_paper is None:
         return None
     if row.bound:
         return (-math.inf, row.paper) if row.bound == "at most" else (row.paper, math.inf)
@@ -92,6 +92,8 @@ def counts(claims: Iterable[Claim], rows: Sequence[Comparison]) -> dict[str, Cou
 
 
 def _on(row: Comparison, rows: Sequence[Comparison]) -> Verdicts:
+    if row.unjudged:
+        return {}
     judged = {"sign": _sign(row), "order": _order(row, rows), "size": _size(row)}
     return {aspect: verdict[0] for aspect, verdict in judged.items() if verdict}
 
@@ -118,7 +120,10 @@ def _order(row: Comparison, rows: Sequence[Comparison]) -> _Judged:
     pairs = [
         _on_side(ours(row).minus(ours(other)), 0.0, above=larger)
         for other in rows
-        if row.ranked and other.ranked == row.ranked and (larger := _larger(row, other)) is not None
+        if row.ranked
+        and other.ranked == row.ranked
+        and not other.unjudged
+        and (larger := _larger(row, other)) is not None
     ]
     return (all_hold(pairs),) if pairs else ()
 
