@@ -192,7 +192,10 @@ def test_samples_spread_over_a_run_are_nearer_than_one_window() -> None:
     findings = Findings()
     spread.samples_of_a_run(Measurements(map(_run_in_phases, spread.runs())), findings)
     assert [claim.holds for claim in findings.claims] == [True] * len(spread.PROGRAMS) * len(whole.SYSTEMS)
-    per_access, per_walk = findings.series
+    per_access, own, per_walk, _ = findings.series
+    assert own.values["mcf*, radix", "have the whole run's figure, %"] == 100
+    # 128 parts, half of them a third below the mean and half above.
+    assert own.values["mcf*, radix", "half of the widest, %"] == pytest.approx(100 / 3 * 1.979 / 127**0.5, rel=0.01)
     for table in (per_access, per_walk):
         assert table.values["mcf*, radix", "one window"] == pytest.approx(100 * (10 / 15 - 1))
         assert abs(table.values["mcf*, radix", "samples, the worst and all"]) < 1
@@ -207,6 +210,7 @@ def test_samples_that_miss_what_is_rare_are_not_within_the_bound() -> None:
     findings = Findings()
     spread.samples_of_a_run(Measurements(map(rare, spread.runs())), findings)
     assert {claim.holds for claim in findings.claims} == {None}
+    assert findings.series[1].values["mcf*, radix", "have the whole run's figure, %"] == 100 / 8
 
 
 def test_samples_take_each_part_once_and_as_many_accesses_as_the_window() -> None:
@@ -214,9 +218,9 @@ def test_samples_take_each_part_once_and_as_many_accesses_as_the_window() -> Non
         (workload,) = [workload for workload in spread.PROGRAMS if workload.name == run.workload]
         one = _run_in_phases(run)
         samples = spread.of_samples(workload, one)
-        assert sum(sample["accesses"] for sample in samples) == 1000 * spread.PARTS
-        in_window = spread.of_window(workload, one)["accesses"]
-        assert all(sample["accesses"] == pytest.approx(in_window, rel=0.06) for sample in samples)
+        assert sum(map(len, samples)) == spread.PARTS
+        in_window = len(spread.of_window(workload, one))
+        assert all(len(sample) == pytest.approx(in_window, rel=0.06) for sample in samples)
 
 
 def test_a_run_is_counted_in_as_many_parts_as_it_says() -> None:

@@ -35,7 +35,7 @@ def evaluate(measured: Measurements) -> Findings:
         exits.deleted_slots,
     )
     findings = by_sections(measured, sections)
-    findings.notes += (*packed.NOTES, *processes.NOTES, *exits.NOTES)
+    findings.notes += (*packed.NOTES, *spread.NOTES, *processes.NOTES, *exits.NOTES)
     return findings
 
 
