@@ -31,8 +31,8 @@ _RESTS_ON = "a program that is small enough for a whole run; samples of as many 
 
 NOTES = (
     "A sample's own 95 % interval is that of a ratio over its parts. A sample of a search, which has many phases, is "
-    "nearer to the whole run than this interval says. Of the analogue of mcf only about ten parts at the beginning differ, "
-    "in which caches settle; there the interval has the whole run's figure less often than in 95 % (§5.1).",
+    "nearer to the whole run than this interval says. Of the analogue of mcf only about ten parts at the beginning "
+    "differ, in which caches settle; there the interval has the whole run's figure less often than in 95 % (§5.1).",
 )
 
 
