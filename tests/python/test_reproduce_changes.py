@@ -200,13 +200,18 @@ def _indirect(kernel_fetches: float, kernel_branches: float) -> tuple[dict[str, 
             "walk.count": 1,
         }
         made.append(study.Measurement(run, run.accesses, stats, (stats,) * study.PARTS))
-    findings = indirect.evaluate(study.Measurements(made))
+    findings = study.evaluate(indirect.REPRODUCTION, study.Measurements(made))
     gains = next(one for one in findings.series if one.title == indirect.IPC_TITLE)
     assert not findings.incomplete
     pages, by_period = (one for one in findings.series if one.figure == "Misses")
     assert set(pages.values.values()) == {50, 100}
     throughput = [by_period.values[period, "operations per second"] for period in by_period.groups]
     assert throughput[1] == pytest.approx(2 * throughput[0] + 100)
+    (beside,) = (row for row in findings.comparisons if row.quantity.startswith("more operations"))
+    assert beside.paper == 27.3
+    assert beside.ours == pytest.approx(throughput[0])
+    assert beside.interval is not None
+    assert beside.interval.low < beside.ours, "down to a quarter of the kernel's costs"
     return (
         {claim.text: claim.holds for claim in findings.claims},
         {variant: gains.values[variant, indirect.IPC] for variant in indirect.VARIANTS},

@@ -10,11 +10,12 @@ from conftest import ROOT
 import pagelab
 from pagelab.results.headline import user_cycles
 from pagelab_studies import hardware_demand_paging as paper
+from pagelab_studies import hardware_demand_paging_events as events
 from pagelab_studies import hardware_demand_paging_lsm as lsm
 from pagelab_studies import hardware_demand_paging_misses as counted
 from pagelab_studies import hardware_demand_paging_refills as refills
 from pagelab_studies import hardware_demand_paging_runs as planned
-from pagelab_studies import study
+from pagelab_studies import shipped, study
 from pagelab_studies.interval import Interval
 
 RUNS = planned.runs()
@@ -60,7 +61,7 @@ def test_sources_have_the_accesses_of_window_and_warm_up() -> None:
 def test_both_ways_differ_by_the_system_alone() -> None:
     pairs: dict[tuple[str, str], list[study.Run]] = {}
     for run in RUNS:
-        if run.label.startswith(tuple(planned.FACTORS)):
+        if run.label.startswith((*planned.FACTORS, planned.INTRODUCTION)):
             pairs.setdefault((run.workload, run.label), []).append(run)
     for kernel, unit in pairs.values():
         assert (kernel.system, unit.system) == ("kernel", "unit")
@@ -115,7 +116,7 @@ def test_the_unit_s_steps_are_no_cycles_of_the_program(system: str) -> None:
 
 @pytest.fixture(scope="module")
 def misses() -> study.Measurements:
-    labels = [f"{word}, one thread" for word in planned.FACTORS]
+    labels = [f"{word}, one thread" for word in (*planned.FACTORS, planned.INTRODUCTION)]
     return study.measure(paper.REPRODUCTION, 0.2, lambda run: run.label in labels, study.Watch())
 
 
@@ -169,8 +170,16 @@ def _faked(misses: study.Measurements) -> study.Measurements:
         stats["fault.major.latency.cycles"] = round(slower * stats["fault.major.latency.cycles"])
         # The unit's walks all end in a miss; a part without a completed walk would decide nothing.
         stats["walk.count"] += 1
+        # With the kernel's costs at a quarter, the program misses the second level as often either way.
+        stats["l1d.misses.data"], stats["l2.misses.data"] = 1000, 1000
         if run.system == "unit":
-            stats["layer.native.fault_engine.empty"] = 100 if "without" in run.label else 25
+            stats["l1d.misses.data"] = 800
+            stats["l2.misses.data"] = 800 if word == "measured" else 1000
+        if run.system == "unit":
+            # Mix F has as many without kpoold, and so has mix C with other settings.
+            others = "without" in run.label or (run.workload == planned.LSM and "mix f" in run.label)
+            changed = not run.label.startswith(("measured", "without"))
+            stats["layer.native.fault_engine.empty"] = 100 if others or changed else 25
         made.append(study.Measurement(run, 1, stats, (stats, stats) if run.in_parts else ()))
     return study.Measurements(made)
 
@@ -181,14 +190,16 @@ def test_each_number_of_threads_has_a_verdict_of_its_own(misses: study.Measureme
     reads = [claim for claim in findings.claims if "random reads per second" in claim.text]
     verdicts = {int(claim.text.split("(")[1].split()[0]): claim.holds for claim in reads}
     assert verdicts == {threads: None if threads == 16 else True for threads in planned.CPUS}
-    others = {claim.text: claim.holds for claim in findings.claims if claim not in reads}
+    others = {
+        claim.text: claim.holds for claim in findings.claims if claim not in reads and claim.figure != "Free pages"
+    }
     assert others == dict.fromkeys(others, True)
-    fewer = [row for row in findings.comparisons if "refills" in row.quantity]
-    assert [row.item for row in fewer] == [f"YCSB-{mix.upper()}" for mix in planned.KPOOLD_MIXES]
-    assert {row.ours for row in fewer} == {75}
-    ipc = next(row for row in findings.comparisons if "IPC" in row.quantity)
-    assert ipc.interval is not None
-    assert 0 < ipc.interval.low <= ipc.ours <= ipc.interval.high
+    on_lsm, on_btree = [row for row in findings.comparisons if "IPC" in row.quantity]
+    assert [on_lsm.item, on_btree.item] == ["YCSB-C, LSM tree", "YCSB-C, B+tree"]
+    assert [on_lsm.unjudged, on_btree.unjudged] == ["", planned.OTHER_STORE]
+    for ipc in (on_lsm, on_btree):
+        assert ipc.interval is not None
+        assert 0 < ipc.interval.low <= ipc.ours <= ipc.interval.high
     by_drive = next(series for series in findings.series if series.title == "What the unit gains, by drive")
     assert by_drive.groups == planned.DRIVES
     assert by_drive.values[planned.DRIVES[1], "YCSB-C does more"] == 100
@@ -203,6 +214,66 @@ def test_each_number_of_threads_has_a_verdict_of_its_own(misses: study.Measureme
         assert parts + shift.values[drive, "drive"] == pytest.approx(100)
     reclaim = next(series for series in findings.series if series.figure == "Reclaim")
     assert reclaim.values["random reads, 4 threads", "unit: dropped"] == 7
+
+
+def test_refills_are_judged_by_mix_and_by_change(misses: study.Measurements) -> None:
+    findings = study.Findings()
+    refills.section(_faked(misses), findings)
+    assert [(row.item, row.ours, row.paper) for row in findings.comparisons] == [
+        *((f"YCSB-{mix}", 75, 78) for mix in "ABCDE"),
+        ("YCSB-F", 0, None),
+    ]
+    papers = [claim.holds for claim in findings.claims if not claim.ours]
+    assert papers == [True] * 5
+    questions = {claim.text: claim.holds for claim in findings.claims if claim.ours}
+    changes = [*planned.QUEUES, *planned.BATCHES, *planned.PERIODS]
+    places = ["YCSB-F", *(f"YCSB-C, {change}" for change in changes)]
+    assert questions == {f"kpoold reduces synchronous refills ({where})": None for where in places}
+
+
+def test_runs_of_refills_differ_by_one_setting() -> None:
+    engine = "system.layers.native.fault_engine."
+    preset = _preset("systems", "hwdp")["layers"][0]["fault_engine"]  # type: ignore[index]
+    runs = {run.label: run for run in RUNS if run.workload == planned.LSM and run.system == "unit"}
+    usual = runs["measured, mix c"]
+    for change in (*planned.QUEUES, *planned.BATCHES, *planned.PERIODS):
+        run = runs[f"{change}, mix c"]
+        assert (run.spec, run.warm_up, run.accesses) == (usual.spec, usual.warm_up, usual.accesses)
+        ((name, value),) = [one.split("=") for one in run.settings if one not in usual.settings]
+        assert preset[name.removeprefix(engine)] != int(value)
+        if change not in planned.PERIODS:
+            without = runs[f"without kpoold, {change}, mix c"]
+            assert set(without.settings) == {*run.settings, planned.NO_KPOOLD}
+
+
+def test_a_range_has_all_factors_and_the_introduction_s_point_is_none_of_them(misses: study.Measurements) -> None:
+    findings = study.Findings()
+    made = _faked(misses)
+    events.section(made, findings)
+    fewer = next(one for one in findings.series if one.title == events.fewer_title(planned.LSM))
+    bounds = [(one.low, one.high) for one in (fewer.intervals[f"L{n} misses, data", events.FEWER] for n in (1, 2))]
+    assert bounds == [pytest.approx((20, 20)), pytest.approx((0, 20))]
+    slower = [
+        replace(one, stats={**one.stats, "elapsed_cycles": 9_000_000})
+        if one.run.label.startswith(planned.INTRODUCTION) and one.run.system == "unit"
+        else one
+        for one in made.all()
+    ]
+    verdicts, points = [], []
+    for all_runs in (made.all(), slower):
+        whole = paper.evaluate(study.Measurements(all_runs))
+        verdicts.append([(claim.text, claim.holds) for claim in whole.claims])
+        table = next(series for series in whole.series if series.title == paper.INTRODUCTION_TITLE)
+        points.append(table.values["random reads, 1 thread", f"a factor of {planned.INTRODUCTION_FACTOR:g}"])
+    assert verdicts[0] == verdicts[1]
+    assert points[1] < 0 < points[0]
+
+
+def test_the_introduction_s_factor_gives_the_introduction_s_part() -> None:
+    document = shipped.read(ROOT / "docs" / "reproductions" / "hardware-demand-paging")
+    table = next(one for one in shipped.series(document) if one.title == paper.INTRODUCTION_TITLE)
+    part = table.values["kernel's part, of the drive's time", f"a factor of {planned.INTRODUCTION_FACTOR:g}"]
+    assert part == pytest.approx(planned.PAPER_PART, abs=0.2)
 
 
 def _timed(cycles: Mapping[tuple[str, str], int]) -> study.Measurements:
@@ -225,7 +296,8 @@ def test_a_log_structured_store_is_judged_by_threads_and_beside_the_others() -> 
     both = findings.series[0].values
     assert both["YCSB-C: zipf, 100:0", "LSM tree"] == 25.0
     assert both["YCSB-C: zipf, 100:0", "B+tree"] == 50.0
-    assert [claim.holds for claim in findings.claims] == [True] * (len(planned.LSM_THREADS) + 1)
+    assert [claim.holds for claim in findings.claims] == [True] * (len(planned.LSM_THREADS) + len(planned.STORES))
+    assert [claim.text.rpartition("(")[2] for claim in findings.claims if claim.ours] == ["YCSB-F, 1 thread)"]
     slower = study.Findings()
     lsm.section(_timed(cycles | {(planned.LSM, "unit"): 1600, (planned.READS, "unit"): 1600}), slower)
     assert [claim.holds for claim in slower.claims] == [False] * len(slower.claims)

@@ -246,6 +246,15 @@ def test_results_on_file_are_what_the_code_says_of_them(name: str) -> None:
     assert again == (RESULTS / name / "results.json").read_text(encoding="utf-8")
 
 
+def test_notes_are_those_that_the_code_has_with_the_numbers_on_file() -> None:
+    name = "hardware-demand-paging-indirect"
+    text = (RESULTS / name / "REPORT.md").read_text(encoding="utf-8")
+    older = text.replace("65,536 records", "70,000 records") + "- It says nothing of instruction caches.\n"
+    notes = shipped.evaluate(REPRODUCTIONS[name], shipped.read(RESULTS / name), older).notes
+    assert "70,000 records" in notes[0]
+    assert notes[1:] == shipped.evaluate(REPRODUCTIONS[name], shipped.read(RESULTS / name), text).notes[1:]
+
+
 PUBLISHED = {
     "hash-dont-cache": (
         "Fig 6",

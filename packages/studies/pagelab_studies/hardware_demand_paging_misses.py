@@ -84,6 +84,11 @@ def section(measured: Measurements, findings: Findings) -> None:
                 }
     findings.series.append(Series.from_values("Misses", COUNTS, "pages, %", counts))
     findings.series.append(Series.from_values("Misses", CHANGE, "points", changes))
+    more_by = [value for (_, column), value in counts.items() if column == "unit more by, %"]
+    findings.notes.append(
+        f"Misses with the unit differ by {min(more_by):+.1f} to {max(more_by):+.1f} % from those with the kernel. A "
+        "table has them by window; gains are also given at equal misses."
+    )
 
 
 def at_equal_misses(findings: Findings) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagelab_studies import hardware_demand_paging_indirect as indirect
+from pagelab_studies import hardware_demand_paging_refills as refills
 from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, ptemagnet_changes, shipped, verdicts
 from pagelab_studies import mfoe_programs_window as programs_window
 from pagelab_studies.study import Comparison
@@ -163,6 +164,16 @@ EXPERIMENTS = (
         "RocksDB with fetches and branches of kernel code instead of neither",
         Cell(indirect.REPRODUCTION.name, indirect.IPC_TITLE, indirect.WITH_BRANCHES, indirect.IPC),
         Cell(indirect.REPRODUCTION.name, indirect.IPC_TITLE, indirect.NO_CODE, indirect.IPC),
+    ),
+    *(
+        Experiment(
+            "hardware-demand-paging",
+            "synchronous refills",
+            change,
+            Cell("hardware-demand-paging", refills.BY_CHANGE, change, refills.FEWER),
+            items=("YCSB-C",),
+        )
+        for change in refills.CHANGES
     ),
     *(
         Experiment(

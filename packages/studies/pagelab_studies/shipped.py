@@ -2,7 +2,8 @@
 
 Statements and figures are evaluated anew from the statistics of the runs. Statistics of the parts of windows and maps
 of frames are not on file. So a study that needs them keeps its figures and intervals as they were, and gets from the
-code what each statement is about, and what a verdict compares with.
+code what each statement is about, what a verdict compares with, and which notes there are: a note that differs from
+the one on file in its numbers alone keeps those on file.
 """
 
 import json
@@ -76,7 +77,8 @@ def evaluate(reproduction: Reproduction, document: Document, report: str) -> Fin
     known_rows = {(row.figure, row.item, row.quantity): row for row in rows(document)}
     known_claims = {(claim.figure, claim.text): claim for claim in claims(document)}
     known_series = {(one.figure, one.title): one for one in series(document)}
-    notes = _notes(report)
+    current = {_without_numbers(note) for note in findings.notes}
+    notes = [note for note in _notes(report) if _without_numbers(note) in current]
     texts = {_without_numbers(note) for note in notes}
     merged = Findings(
         comparisons=[
