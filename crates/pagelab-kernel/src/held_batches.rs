@@ -96,6 +96,14 @@ pub struct Batches {
 }
 
 impl Batches {
+    /// Batches of pages that move from or to LRU lists. Their lock is held for the first one already, which may be
+    /// without pages.
+    pub fn under_lru_lock(group: GroupId, batches: Vec<Vec<Pfn>>) -> Self {
+        let lock = SharedLock::Lru(group);
+        let batch = |pages: Vec<Pfn>| Batch { lock, moved: pages.len() as u64, pages };
+        Self { rest: batches.into_iter().map(batch).collect(), holds: true }
+    }
+
     /// Adds a batch of pages that move from or to LRU lists, unless there are none.
     pub fn push_lru(&mut self, group: GroupId, pages: Vec<Pfn>) {
         if !pages.is_empty() {

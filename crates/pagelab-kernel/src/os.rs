@@ -10,6 +10,7 @@ use crate::fault_engine::kernel_side::{EngineScope, EngineState, FilledEntries};
 use crate::frames::frame_alloc::NodeConfig;
 use crate::frames::page_use::FilePage;
 use crate::frames::supply::FrameAllocatorConfig;
+use crate::held_batches::Batches;
 use crate::home::ProcessTarget;
 use crate::invalidation::MappingCounters;
 use crate::layer::engine::ArmingMode;
@@ -17,7 +18,7 @@ use crate::layer::{AsidAllocator, Layer};
 use crate::locks::Locks;
 use crate::locks::TaskId;
 use crate::needs::Need;
-use crate::reclaim::{Cgroup, GroupId, Pressure, Reclaim, ReclaimScan};
+use crate::reclaim::{Cgroup, GroupId, Isolated, Pressure, Reclaim, ReclaimScan};
 use crate::translation_cache::TranslationCaches;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
@@ -181,8 +182,7 @@ impl Os {
         )
     }
 
-    /// Scans a layer's pages once for pages to reclaim. File pages that must be written cannot be read again before the
-    /// write completes ([`Self::written_back`]).
+    /// Scans a layer's pages once for pages to reclaim: isolates some, and examines them.
     pub fn scan_pages(
         &mut self,
         effects: &mut Effects,
@@ -190,11 +190,25 @@ impl Os {
         pressure: Pressure,
         task: TaskId,
     ) -> ReclaimScan {
+        let isolated = self.layers[layer].isolate_pages(pressure);
+        self.examine_pages(effects, layer, &isolated, task)
+    }
+
+    /// Examines isolated pages, and reclaims some. File pages that must be written cannot be read again before the
+    /// write completes ([`Self::written_back`]).
+    pub fn examine_pages(
+        &mut self,
+        effects: &mut Effects,
+        layer: LayerId,
+        isolated: &Isolated,
+        task: TaskId,
+    ) -> ReclaimScan {
         let cpu = task.cpu;
         let context = KernelContext::on(cpu);
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
-        let mut scan = self.layers[layer].scan_pages(context, pressure, &is_busy);
+        let batches = self.costs.held_locks.map(|_| Batches::default());
+        let mut scan = self.layers[layer].examine_pages(context, isolated, batches, &is_busy);
         scan.absent = self.absent_in_host(layer, &scan.outgoing);
         for &(page, frame) in &scan.files {
             self.begin_write(layer, page, frame, task);

@@ -1,38 +1,39 @@
 //! A scan for pages to reclaim, and the locks that it holds for a time.
 //!
 //! Models: with `kernel.held_locks`, a scan takes the oldest pages from the LRU lists under the lists' lock, examines
-//! them without it, and takes the lock again to put pages back that stay. If it has moved pages from the active list,
-//! it took the lock twice for them, too. Freed pages that do not fit into the CPU's list of free pages go to the zone,
-//! a batch at a time, under the zone's lock. Without that key, all of a scan is one step, which refers to the line of
-//! the lists' lock.
+//! them without it, and takes the lock again to put pages back that stay. Meanwhile they are on no list, so another
+//! scan takes the next ones. If it moves pages from the active list before, it takes the lock twice for them, too.
+//! Freed pages that do not fit into the CPU's list of free pages go to the zone, a batch at a time, under the zone's
+//! lock. Without that key, all of a scan is one step, which refers to the line of the lists' lock.
 //! Source: Linux mm/vmscan.c (`shrink_inactive_list`, `shrink_active_list`, `shrink_folio_list`), mm/page_alloc.c
 //! (`free_unref_folios`, `free_pcppages_bulk`).
 //! Parameters: `kernel.held_locks`.
 //! Stats: `layer.NAME.lock.zone.*`, `layer.NAME.lock.lru.*`.
-//! Deviations: pages are on their lists while they are examined, so another scan may examine them at the same time.
-//! What a scan does to the active list and the zone happens when it examines, and the locks for that follow.
-//! Pages that it examines as soon as it has moved them from the active list are not taken from the inactive list under
-//! the lock.
+//! Deviations: what a scan does to the lists before it examines pages happens when it takes their lock first, and what
+//! it does to them and the zone afterwards happens when it examines; the time under the locks follows. Any number of
+//! pages may be isolated at a time (Linux: `too_many_isolated`). The first step without that key refers to the pages
+//! that the list has before others move to it.
 
 use crate::effects::Effects;
-use crate::held_batches::SharedLock;
+use crate::held_batches::{Batches, SharedLock};
+use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
-use crate::reclaim::{GroupId, Pressure, ReclaimScan, plan_scan};
+use crate::reclaim::{Isolated, Pressure, ReclaimScan, plan_examination, plan_scan};
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{BlockKey, Step};
 
 /// What a scan does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScanPart {
-    /// Take the lock of the lists, unless nobody holds it for a time.
-    Lists,
-    /// Take the oldest pages from the lists of a group, with the lock held.
-    Isolate(GroupId),
-    /// Examine the pages.
-    Examine,
+    /// Take the lock of the lists, and then pages from them; all of the scan if nobody holds locks for a time.
+    Begin,
+    /// Hold the lock for the pages that were taken.
+    Isolate(Isolated, Batches),
+    /// Examine them.
+    Examine(Isolated),
     /// Put pages back, and free others.
-    PutBack(Box<ReclaimScan>),
+    PutBack(Box<ReclaimScan>, Batches),
 }
 
 /// See the module's text.
@@ -56,7 +57,7 @@ pub enum ScanProgress {
 impl Scanning {
     /// A scan that begins.
     pub fn new(pressure: Pressure) -> Self {
-        Self { pressure, part: ScanPart::Lists }
+        Self { pressure, part: ScanPart::Begin }
     }
 
     /// Why it scans.
@@ -66,54 +67,61 @@ impl Scanning {
 
     /// Whether it has not changed anything yet and holds no lock, so that it may be given up.
     pub fn may_end(&self) -> bool {
-        matches!(self.part, ScanPart::Lists | ScanPart::Examine)
+        self.part == ScanPart::Begin
     }
 
     /// Plans the next step.
     pub fn plan(&self, os: &Os, id: LayerId, step: &mut Step) {
         let layer = &os.layers[id];
-        let Some(costs) = &os.costs.held_locks else { return plan_scan(layer, self.pressure, true, step) };
-        let reclaim = layer.memory.reclaim.as_ref().expect("only such a layer is scanned");
+        let Some(costs) = &os.costs.held_locks else { return plan_scan(layer, self.pressure, step) };
         match &self.part {
-            ScanPart::Lists => SharedLock::Lru(reclaim.group_to_scan(self.pressure)).plan_take(layer, step),
-            &ScanPart::Isolate(group) => {
-                let pages = reclaim.oldest(group);
-                SharedLock::Lru(group).plan_work(layer, costs, &pages, pages.len() as u64, step);
-            }
-            ScanPart::Examine => plan_scan(layer, self.pressure, false, step),
-            ScanPart::PutBack(scan) => scan.batches.plan(layer, costs, step),
+            ScanPart::Begin => self.first_lock(layer).plan_take(layer, step),
+            ScanPart::Isolate(_, batches) | ScanPart::PutBack(_, batches) => batches.plan(layer, costs, step),
+            ScanPart::Examine(isolated) => plan_examination(layer, isolated, step),
         }
+    }
+
+    fn first_lock(&self, layer: &Layer) -> SharedLock {
+        let reclaim = layer.memory.reclaim.as_ref().expect("only such a layer is scanned");
+        SharedLock::Lru(reclaim.group_to_scan(self.pressure))
     }
 
     /// Commits the planned step.
     pub fn commit(&mut self, os: &mut Os, effects: &mut Effects, id: LayerId, task: TaskId) -> ScanProgress {
-        let holds_locks = os.costs.held_locks.is_some();
         match &mut self.part {
-            ScanPart::Lists if holds_locks => {
-                let reclaim = os.layers[id].memory.reclaim.as_ref().expect("only such a layer is scanned");
-                let group = reclaim.group_to_scan(self.pressure);
-                let key = SharedLock::Lru(group).key(id);
+            ScanPart::Begin if os.costs.held_locks.is_none() => {
+                return ScanProgress::Ends(Box::new(os.scan_pages(effects, id, self.pressure, task)));
+            }
+            ScanPart::Begin => {
+                let key = self.first_lock(&os.layers[id]).key(id);
                 if !os.locks.acquire(key, task) {
                     return ScanProgress::Waits(key);
                 }
-                self.part = ScanPart::Isolate(group);
+                let isolated = os.layers[id].isolate_pages(self.pressure);
+                let batches = isolated.batches();
+                self.part = ScanPart::Isolate(isolated, batches);
             }
-            &mut ScanPart::Isolate(group) => {
-                os.locks.release(SharedLock::Lru(group).key(id), task);
-                self.part = ScanPart::Examine;
-            }
-            ScanPart::Lists | ScanPart::Examine => {
-                let scan = Box::new(os.scan_pages(effects, id, self.pressure, task));
-                if !holds_locks || scan.batches.is_empty() {
-                    return ScanProgress::Ends(scan);
-                }
-                self.part = ScanPart::PutBack(scan);
-            }
-            ScanPart::PutBack(scan) => {
-                if let Err(key) = scan.batches.commit(&mut os.locks, id, task) {
+            ScanPart::Isolate(isolated, batches) => {
+                if let Err(key) = batches.commit(&mut os.locks, id, task) {
                     return ScanProgress::Waits(key);
                 }
-                if scan.batches.is_empty() {
+                if batches.is_empty() {
+                    self.part = ScanPart::Examine(std::mem::take(isolated));
+                }
+            }
+            ScanPart::Examine(isolated) => {
+                let mut scan = Box::new(os.examine_pages(effects, id, isolated, task));
+                let batches = scan.batches.take().unwrap_or_default();
+                if batches.is_empty() {
+                    return ScanProgress::Ends(scan);
+                }
+                self.part = ScanPart::PutBack(scan, batches);
+            }
+            ScanPart::PutBack(scan, batches) => {
+                if let Err(key) = batches.commit(&mut os.locks, id, task) {
+                    return ScanProgress::Waits(key);
+                }
+                if batches.is_empty() {
                     return ScanProgress::Ends(std::mem::take(scan));
                 }
             }

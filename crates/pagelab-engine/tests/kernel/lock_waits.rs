@@ -292,28 +292,32 @@ fn scans_wait_for_the_lock_of_the_lists_as_a_closed_queue() {
     for _ in 0..2 {
         (0..TOUCHED).for_each(|page| script.store(0, BASE + page * 0x1000));
     }
-    // Faults scan at the limit of their cgroup.
-    let batch = format!("kernel.lru_batch={BATCH}");
-    let limit = ["kernel.cgroup_limit_bytes=4MiB", "kernel.threads.kswapd=off", SWAP, &batch];
-    let simulate = |count: usize, cycles: u64| {
-        let costs = held(0, cycles);
-        let set: Vec<&str> = IN_TURN.into_iter().chain(limit).chain([costs.as_str()]).collect();
-        processes(&set, count, &script)
-    };
-    let (without, alone) = (simulate(1, 0), simulate(1, LRU));
-    assert_eq!(scanned(&alone), scanned(&without));
-    let held = alone.values["elapsed_cycles"] - without.values["elapsed_cycles"];
-    let faults = |stats: &Statistics| stats.values["fault.minor.count"] + stats.values["fault.major.count"];
-    // A fault that finds its CPU's batch full adds it to the lists.
-    let moved = scanned(&alone) + (faults(&alone) - 1) / BATCH * BATCH;
-    assert_eq!(held, LRU * moved, "each page is under the lock as often as it is moved");
-    for count in [2, 4, 8] {
-        let stats = simulate(count, LRU);
-        let elapsed = stats.values["elapsed_cycles"];
-        // One task at a time moves pages, and there is nearly always one.
-        let expected = LRU * (scanned(&stats) + faults(&stats));
-        assert!(elapsed >= LRU * scanned(&stats), "{count} CPUs: {elapsed} cycles");
-        assert!(elapsed.abs_diff(expected) * 10 <= expected, "{count} CPUs: {elapsed} cycles, not {expected}");
-        assert!(lock(&stats, "lru.contended") > 0);
+    // Faults scan at the limit of their cgroup. Pages that start on the active list are examined as soon as they have
+    // moved to the other one.
+    for new_pages in ["inactive", "active"] {
+        let (batch, new) = (format!("kernel.lru_batch={BATCH}"), format!("kernel.new_pages={new_pages}"));
+        let limit = ["kernel.cgroup_limit_bytes=4MiB", "kernel.threads.kswapd=off", SWAP, &batch, &new];
+        let simulate = |count: usize, cycles: u64| {
+            let costs = held(0, cycles);
+            let set: Vec<&str> = IN_TURN.into_iter().chain(limit).chain([costs.as_str()]).collect();
+            processes(&set, count, &script)
+        };
+        let (without, alone) = (simulate(1, 0), simulate(1, LRU));
+        assert_eq!(scanned(&alone), scanned(&without));
+        let held = alone.values["elapsed_cycles"] - without.values["elapsed_cycles"];
+        let faults = |stats: &Statistics| stats.values["fault.minor.count"] + stats.values["fault.major.count"];
+        // A fault that finds its CPU's batch full adds it to the lists.
+        let moved = scanned(&alone) + (faults(&alone) - 1) / BATCH * BATCH;
+        assert_eq!(held, LRU * moved, "{new_pages}: each page is under the lock as often as it is moved");
+        for count in [2, 4, 8] {
+            let stats = simulate(count, LRU);
+            let elapsed = stats.values["elapsed_cycles"];
+            // One task at a time moves pages, and there is nearly always one.
+            let expected = LRU * (scanned(&stats) + faults(&stats));
+            let what = format!("{new_pages}, {count} CPUs: {elapsed} cycles");
+            assert!(elapsed >= LRU * scanned(&stats), "{what}");
+            assert!(elapsed.abs_diff(expected) * 10 <= expected, "{what}, not {expected}");
+            assert!(lock(&stats, "lru.contended") > 0);
+        }
     }
 }

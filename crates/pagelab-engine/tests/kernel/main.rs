@@ -27,6 +27,7 @@ mod page_sizes;
 mod read_ahead;
 mod reclaim;
 mod reservations;
+mod scans;
 mod shootdowns;
 mod tasks;
 mod threads;

@@ -323,7 +323,7 @@ fn a_scan_reads_a_shared_slot_once() {
         let (simulation, _) = checked(SYSTEM, set, sharers(3));
         let layer = &simulation.kernels.os.layers[0];
         let mut step = Step::default();
-        plan_scan(layer, Pressure::Memory, true, &mut step);
+        plan_scan(layer, Pressure::Memory, &mut step);
         let count = |wanted: RefKind| step.refs.iter().filter(|r| r.kind == wanted).count();
         let pages = count(RefKind::Write);
         assert!(pages >= 32, "{pages}");

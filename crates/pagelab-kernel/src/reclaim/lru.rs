@@ -2,7 +2,7 @@
 //!
 //! Models: an active and an inactive list for anonymous pages, and the same for pages of files. New pages go to the
 //! head of one of them. Scans take pages from the tail of an inactive list; when that is short, pages move to it from
-//! the tail of the active list.
+//! the tail of the active list. Pages that a scan has taken are on no list until it puts them back, but still count.
 //! Source: Linux mm/vmscan.c (`inactive_is_low`, `get_scan_count`), mm/swap.c (`folio_add_lru`, `lru_lazyfree_fn`).
 //! Parameters: `kernel.new_pages`, `kernel.swappiness`.
 //! Deviations: `swappiness` and the lengths of the lists decide which kind is scanned; recent costs of reclaim
@@ -141,6 +141,19 @@ impl Lru {
         self.lists[kind as usize][usize::from(active)].values().copied().take(SCAN_PAGES).collect()
     }
 
+    /// Takes the oldest pages from an inactive list. They keep their entries, but no list has them until they are put
+    /// back.
+    pub fn isolate(&mut self, kind: LruPageKind) -> Vec<(Pfn, LruEntry)> {
+        let list = &mut self.lists[kind as usize][0];
+        let taken = std::iter::from_fn(|| list.pop_first()).take(SCAN_PAGES);
+        taken.map(|(_, pfn)| (pfn, self.entries[&pfn])).collect()
+    }
+
+    /// Whether a page that was isolated with this entry still is: nobody has put it back, freed it or split it.
+    pub fn is_isolated(&self, (pfn, entry): (Pfn, LruEntry)) -> bool {
+        self.entries.get(&pfn) == Some(&entry)
+    }
+
     /// Whether the inactive list should be refilled. Its target share falls with the size of memory.
     pub fn inactive_is_low(&self, kind: LruPageKind) -> bool {
         let [inactive, active] = self.lists[kind as usize].each_ref().map(|list| list.len() as u64);
@@ -192,6 +205,30 @@ mod tests {
         assert!(!lru.inactive_is_low(LruPageKind::Anonymous), "it is as long as the active one");
         lru.forget(Pfn(31), 0);
         assert!(lru.inactive_is_low(LruPageKind::Anonymous) && lru.frames(LruPageKind::File) == 0);
+    }
+
+    #[test]
+    fn isolated_pages_are_on_no_list_until_they_are_put_back() {
+        let kind = LruPageKind::Anonymous;
+        let mut lru = Lru::default();
+        lru.add(Pfn(512), 9, kind, false);
+        (0..40).for_each(|n| lru.add(Pfn(n), 0, kind, false));
+        let first = lru.isolate(kind);
+        let second = lru.isolate(kind);
+        let numbers = |pages: &[(Pfn, LruEntry)]| pages.iter().map(|(pfn, _)| pfn.0).collect::<Vec<_>>();
+        assert_eq!(numbers(&first), std::iter::once(512).chain(0..31).collect::<Vec<_>>());
+        assert_eq!(numbers(&second), (31..40).collect::<Vec<_>>(), "another scan gets the next ones");
+        assert_eq!((lru.isolate(kind).len(), lru.frames(kind)), (0, 512 + 40));
+        // Put back, freed, freed and on a list again, freed in part.
+        lru.put(Pfn(0), false, false);
+        lru.forget(Pfn(1), 0);
+        lru.forget(Pfn(2), 0);
+        lru.add(Pfn(2), 0, kind, false);
+        lru.forget(Pfn(600), 0);
+        let still: Vec<_> = first.iter().copied().filter(|&page| lru.is_isolated(page)).collect();
+        assert_eq!(numbers(&still), (3..31).collect::<Vec<_>>());
+        assert_eq!(lru.isolate(kind)[..2].iter().map(|(pfn, _)| pfn.0).collect::<Vec<_>>(), [512, 513]);
+        assert_eq!(lru.frames(kind), 511 + 39);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A scan: examines the oldest pages of a kind, and reclaims them or keeps them.
 
-use super::lru::{LruEntry, LruPageKind};
+use super::lru::{Lru, LruEntry, LruPageKind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::context::KernelContext;
@@ -37,8 +37,34 @@ pub struct ReclaimScan {
     pub written: Vec<(SpaceIx, VirtAddr)>,
     /// Block of the first page that the scan skipped because it is under write-back.
     pub under_writeback: Option<Lba>,
-    /// Pages that it has moved under locks that all CPUs share, after it has isolated those to examine.
-    pub batches: Batches,
+    /// Pages that it has moved under locks that all CPUs share, after it has isolated those to examine; `None` unless
+    /// such locks are held for a time.
+    pub batches: Option<Batches>,
+}
+
+/// Pages that a scan has taken from the LRU lists of a group to examine them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Isolated {
+    group: GroupId,
+    /// Pages that it has moved from the active list before, or left there.
+    aged: Vec<Pfn>,
+    pages: Vec<(Pfn, LruEntry)>,
+}
+
+impl Isolated {
+    /// The batches in which the lock of the lists is held. It is held for the first one already.
+    pub fn batches(&self) -> Batches {
+        let pages = self.pages.iter().map(|&(pfn, _)| pfn).collect();
+        let aged = &self.aged;
+        // Pages of the active list are taken from it, examined, and put to a list.
+        let moves = if aged.is_empty() { vec![pages] } else { vec![aged.clone(), aged.clone(), pages] };
+        Batches::under_lru_lock(self.group, moves)
+    }
+
+    /// The pages that are still to be examined.
+    fn rest<'a>(&'a self, lru: &'a Lru) -> impl Iterator<Item = (Pfn, LruEntry)> + 'a {
+        self.pages.iter().copied().filter(|&page| lru.is_isolated(page))
+    }
 }
 
 /// Decision about a page.
@@ -65,27 +91,34 @@ fn va(page: u64) -> VirtAddr {
     VirtAddr::from_page_number(page)
 }
 
-/// Lists the references of a scan under this pressure: the lock of the lists once, if it `takes_lock`, and for each
-/// page its metadata and the entries that map it, a slot of several spaces once.
-pub fn plan_scan(layer: &Layer, pressure: Pressure, takes_lock: bool, step: &mut Step) {
+/// Lists the references of a scan under this pressure: the lock of the lists, and those of [`plan_examination`].
+pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
-    let id = reclaim.next_group(pressure).group;
-    if takes_lock {
-        step.kernel(RefKind::Locked, layer.data.lru_line(id));
-        step.note_lock(LockKind::Lru);
-    }
+    let id = reclaim.group_to_scan(pressure);
+    step.kernel(RefKind::Locked, layer.data.lru_line(id));
+    step.note_lock(LockKind::Lru);
+    reclaim.oldest(id).into_iter().for_each(|pfn| plan_page(layer, reclaim, pfn, step));
+}
+
+/// Lists the references that examine isolated pages.
+pub fn plan_examination(layer: &Layer, isolated: &Isolated, step: &mut Step) {
+    let Some(reclaim) = &layer.memory.reclaim else { return };
+    let lru = &reclaim.group(isolated.group).lru;
+    isolated.rest(lru).for_each(|(pfn, _)| plan_page(layer, reclaim, pfn, step));
+}
+
+/// Lists the references that examine a page: its metadata and the entries that map it, a slot of several spaces once.
+fn plan_page(layer: &Layer, reclaim: &Reclaim, pfn: Pfn, step: &mut Step) {
     let mut list = WalkList::new();
-    for pfn in reclaim.oldest(id) {
-        step.kernel(RefKind::Write, page_metadata(pfn));
-        let mut read = Vec::new();
-        for (space, page) in reclaim.rmap.pages(pfn) {
-            if read.contains(&(space, va(page))) {
-                continue;
-            }
-            read.extend(layer.elsewhere(space, va(page)));
-            layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
-            step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
+    step.kernel(RefKind::Write, page_metadata(pfn));
+    let mut read = Vec::new();
+    for (space, page) in reclaim.rmap.pages(pfn) {
+        if read.contains(&(space, va(page))) {
+            continue;
         }
+        read.extend(layer.elsewhere(space, va(page)));
+        layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
+        step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
     }
 }
 
@@ -118,7 +151,7 @@ impl Reclaim {
     }
 
     /// The pages that the next scan of a group examines.
-    pub fn oldest(&self, id: GroupId) -> Vec<Pfn> {
+    fn oldest(&self, id: GroupId) -> Vec<Pfn> {
         self.group(id).lru.oldest(self.next_kind(id).0, false)
     }
 
@@ -144,64 +177,80 @@ impl Reclaim {
             None => PageVerdict::Stay { active: true },
         }
     }
+
+    /// Puts an examined page back to a list. False if it leaves instead.
+    fn put_back(&mut self, lru: &mut Lru, (pfn, entry): (Pfn, LruEntry), seen: &PteSummary, room: &mut u64) -> bool {
+        if entry.lazy_free && seen.dirty {
+            lru.set_lazy_free(pfn, false);
+            return true;
+        }
+        let PageVerdict::Stay { active } = self.judge(&entry, seen, room) else { return false };
+        self.counters.activated += u64::from(active);
+        lru.put(pfn, active, seen.accessed > 0);
+        true
+    }
 }
 
 impl Layer {
-    /// Scans the oldest inactive pages of one kind of one group once. Pages stay if `is_busy` says that a fault handler
-    /// is working on them.
-    pub fn scan_pages(
+    /// Takes the oldest inactive pages of one kind of one group from their list, to be examined. Before, pages of the
+    /// active list move to an inactive one that is short.
+    pub fn isolate_pages(&mut self, pressure: Pressure) -> Isolated {
+        let mut reclaim = self.memory.reclaim.take().expect("only such a layer is scanned");
+        let turn = reclaim.next_group(pressure);
+        let group = turn.group;
+        reclaim.take_turn(turn);
+        let (kind, credit) = reclaim.next_kind(group);
+        // The group's lists are taken out while page tables are examined.
+        let mut lru = std::mem::take(&mut reclaim.group_mut(group).lru);
+        lru.scanned(credit);
+        let aged = if lru.inactive_is_low(kind) { lru.oldest(kind, true) } else { Vec::new() };
+        for &pfn in &aged {
+            let entry = lru.get(pfn).expect("it is on a list");
+            let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
+            // Code in use stays active (`shrink_active_list`).
+            let stays = kind == LruPageKind::File && seen.executable && seen.accessed > 0;
+            lru.put(pfn, stays, false);
+            reclaim.counters.deactivated += u64::from(!stays);
+        }
+        let pages = lru.isolate(kind);
+        reclaim.group_mut(group).lru = lru;
+        self.memory.reclaim = Some(reclaim);
+        Isolated { group, aged, pages }
+    }
+
+    /// Examines isolated pages once, and puts those back that stay. Pages stay if `is_busy` says that a fault handler
+    /// is working on them. What is moved under locks goes to `batches`, if there are any.
+    pub fn examine_pages(
         &mut self,
         context: KernelContext,
-        pressure: Pressure,
+        isolated: &Isolated,
+        batches: Option<Batches>,
         is_busy: &dyn Fn(SpaceIx, u64) -> bool,
     ) -> ReclaimScan {
-        let mut scan = ReclaimScan::default();
-        let Some(mut reclaim) = self.memory.reclaim.take() else { return scan };
-        let turn = reclaim.next_group(pressure);
-        let id = turn.group;
-        reclaim.take_turn(turn);
-        let (kind, credit) = reclaim.next_kind(id);
-        // The group's lists are taken out while page tables are examined.
+        let mut scan = ReclaimScan { batches, ..ReclaimScan::default() };
+        let mut reclaim = self.memory.reclaim.take().expect("only such a layer is scanned");
+        let id = isolated.group;
         let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
-        lru.scanned(credit);
-        if lru.inactive_is_low(kind) {
-            let active = lru.oldest(kind, true);
-            for &pfn in &active {
-                let entry = lru.get(pfn).expect("it is on a list");
-                let seen = self.look_at(&reclaim, pfn, &entry, &|_, _| false);
-                // Code in use stays active (`shrink_active_list`).
-                let stays = kind == LruPageKind::File && seen.executable && seen.accessed > 0;
-                lru.put(pfn, stays, false);
-                reclaim.counters.deactivated += u64::from(!stays);
-            }
-            // They are taken from their list, examined, and put to a list.
-            scan.batches.push_lru(id, active.clone());
-            scan.batches.push_lru(id, active);
-        }
         let mut room = reclaim.swap.as_ref().map_or(0, Swap::room);
-        let (mut leaving, mut staying) = (Vec::with_capacity(SCAN_PAGES), Vec::with_capacity(SCAN_PAGES));
-        for pfn in lru.oldest(kind, false) {
-            let entry = lru.get(pfn).expect("it is on a list");
+        let (mut leaving, mut staying) = (Vec::with_capacity(SCAN_PAGES), Vec::new());
+        for &(pfn, entry) in &isolated.pages {
+            if !lru.is_isolated((pfn, entry)) {
+                continue;
+            }
             let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
             reclaim.counters.scanned += 1;
             scan.under_writeback = scan.under_writeback.or(seen.written);
-            if entry.lazy_free && seen.dirty {
-                lru.set_lazy_free(pfn, false);
+            if !reclaim.put_back(&mut lru, (pfn, entry), &seen, &mut room) {
+                leaving.push((pfn, entry));
+            } else if scan.batches.is_some() {
                 staying.push(pfn);
-                continue;
-            }
-            match reclaim.judge(&entry, &seen, &mut room) {
-                PageVerdict::Stay { active } => {
-                    reclaim.counters.activated += u64::from(active);
-                    lru.put(pfn, active, seen.accessed > 0);
-                    staying.push(pfn);
-                }
-                PageVerdict::Leave => leaving.push((pfn, entry)),
             }
         }
-        scan.batches.push_lru(id, staying);
         reclaim.group_mut(id).lru = lru;
         self.memory.reclaim = Some(reclaim);
+        if let Some(batches) = &mut scan.batches {
+            batches.push_lru(id, staying);
+        }
         for (pfn, entry) in leaving {
             self.evict(context, pfn, &entry, &mut scan);
         }
@@ -304,7 +353,9 @@ impl Layer {
         frames.iter().for_each(|(frame, _)| self.memory.page_use.forget_users(*frame));
         let before = self.memory.frames.counters;
         self.free_block(context, pfn, entry.order);
-        self.under_zone_lock(&before).into_iter().for_each(|batch| scan.batches.push_zone(batch));
+        if let Some(batches) = &mut scan.batches {
+            self.under_zone_lock(&before).into_iter().for_each(|batch| batches.push_zone(batch));
+        }
         for ((_, places), slot) in frames.iter().zip(slots) {
             for &(space, page) in places {
                 let put = self.put_word(
