@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pagelab_studies import mfoe, mfoe_threads, study
+from pagelab_studies import mfoe, mfoe_contention, mfoe_threads, study
 
 LABELS = ("0 between", f"1 threads, {mfoe.INTERVAL} instructions")
 
@@ -160,3 +160,64 @@ def test_latencies_of_several_threads_tell_what_scales(engine: int, scales: bool
     assert faster["the walker is faster than a call ahead of the store (8 threads)"] is (engine < 500)
     rows = {row.item: row.ours for row in findings.comparisons if row.quantity == "hit, mean"}
     assert rows == {"4 threads": 100, "8 threads": engine}
+
+
+def _contended(by_locks: tuple[int, int], hit: int, waiting: int) -> study.Findings:
+    """Findings if eight threads add so many cycles to the kernel's stages (one table, apart) and to a hit, and if so
+    many of a page's threads wait with the engine; under the kernel all but one wait.
+    """
+    engine, lock = "layer.native.fault_engine", "layer.native.lock.page_table"
+    made = []
+    for run in mfoe_contention.contended_runs():
+        threads, many = int(run.label.split()[0]), run.label.startswith("8 ")
+        apart, same = mfoe_contention.APART in run.label, mfoe_contention.SAME in run.label
+        # Of each process's threads, all but one wait for the page of their code.
+        waiters = threads - 1 if run.system == "kernel" else waiting
+        raced = 100 * (threads - 1 + waiters * same)
+        stats = {
+            "fault.minor.count": 1100,
+            "fault.cached.count": 100,
+            "fault.raced.count": raced,
+            "fault.stage.lookup.cycles": 300 * (1100 + raced),
+            "fault.stage.return.cycles": 300 * (1100 + raced),
+            "fault.stage.install.cycles": 400 * 1100,
+            f"{lock}.wait_cycles": by_locks[apart] * many * 1100,
+            f"{lock}.contended": 150 * many * (not apart),
+            f"{engine}.hits": 10,
+            f"{engine}.mapped.cycles": 10 * (80 + hit * many),
+            f"{engine}.raced": 0,
+        }
+        made.append(study.Measurement(run, 1, stats))
+    return mfoe_contention.evaluate(study.Measurements(made))
+
+
+@pytest.mark.parametrize(
+    ("by_locks", "hit", "waiting", "verdicts"),
+    [
+        ((90, 20), 10, 0, [True, True, True]),
+        ((90, 0), 10, 0, [True, False, True]),
+        ((90, 20), 10, 5, [True, True, None]),
+        ((5, 5), 10, 9, [False, False, False]),
+    ],
+)
+def test_threads_in_step_are_judged_by_what_their_locks_cost(
+    by_locks: tuple[int, int], hit: int, waiting: int, verdicts: list[bool | None]
+) -> None:
+    findings = _contended(by_locks, hit, waiting)
+    assert [claim.holds for claim in findings.claims] == verdicts
+    stages, waiters = findings.series
+    one, eight = (f"{threads} threads, {mfoe_contention.TABLE}" for threads in (1, 8))
+    assert [stages.values[row, mfoe_contention.TABLE_LOCK] for row in (one, eight)] == [400, 400 + by_locks[0]]
+    assert stages.values[eight, mfoe_contention.MMAP_SEM] == 600
+    assert stages.values[eight, "kernel, % that wait for the table"] == 15
+    assert [waiters.values["8 threads", system] for system in ("kernel", "engine")] == [7, waiting]
+
+
+def test_processes_of_any_number_of_threads_have_as_many_pages() -> None:
+    for run in mfoe_contention.contended_runs():
+        if mfoe_contention.TABLE in run.label or mfoe_contention.APART in run.label:
+            (spec,) = run.beside
+            values = dict(part.split("=") for part in spec.split(":")[1].split("@")[0].split(","))
+            each = int(values["size"].removesuffix("KiB")) // 4
+            threads = int(values["threads"]) if values["regions"] == "own" else 1
+            assert each * threads == mfoe_contention.PAGES, run.label

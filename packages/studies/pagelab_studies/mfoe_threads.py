@@ -337,7 +337,10 @@ def _scaling(measured: Measurements, findings: Findings) -> None:
         f"from {first} to {last} threads the kernel's fault takes {_spread(rises[WHOLE])} cycles more, the engine's "
         f"{_spread(rises['engine'])}; the difference is {more}"
     )
-    text = "with more threads a fault of the kernel becomes slower by more cycles than one of the engine (rare faults)"
+    text = (
+        "with more threads a fault of the kernel becomes slower by more cycles than one of the engine (rare faults, "
+        "tables apart)"
+    )
     findings.claims.append(Claim("§4.9", text, more.above(0), detail, _LATENCIES))
     cells: dict[tuple[str, str], float] = {}
     for threads in LATENCY_THREADS:
@@ -358,7 +361,8 @@ def _scaling(measured: Measurements, findings: Findings) -> None:
         for name in ("kernel", "engine")
     )
     text = (
-        f"with {last} threads the engine has more times the faults of one thread than the kernel has (frequent faults)"
+        f"with {last} threads the engine has more times the faults of one thread than the kernel has (frequent faults, "
+        "which empty the tables)"
     )
     detail = f"{by_engine:.2f} times with the engine, {by_kernel:.2f} times under the kernel"
     findings.claims.append(Claim("§4.9", text, by_engine > by_kernel, detail, _RESTS_ON))
