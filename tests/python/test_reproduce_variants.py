@@ -133,6 +133,8 @@ def test_intervals_that_hardly_fit_into_a_recording_are_not_judged() -> None:
         assert verdicts["the hit rate rises with the width of the tables (FaaS, here)"] is not judged
         assert ("no loss even at 32 ms (FaaS, here)" in verdicts) is judged
         assert verdicts["no loss even at 32 ms (here)"] is not judged, "of the other programs"
+    alone = _figure_10(_as_the_paper_says, lambda name: 1.0 if name == "FaaS" else 0.1)
+    assert [text for text in alone if text.startswith("no loss")] == ["no loss even at 32 ms (FaaS, here)"]
     assert "the hit rate falls with the refresh interval (FaaS, here)" in verdicts_of(0.09)
     assert "the hit rate falls with the refresh interval (FaaS, here)" not in verdicts_of(0.08)
 
