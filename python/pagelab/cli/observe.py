@@ -137,6 +137,13 @@ def command(
             help="Clear accessed bits to see which memory is used. This flushes TLBs and changes what reclaim takes.",
         ),
     ] = True,
+    idle_pages: Annotated[
+        bool,
+        typer.Option(
+            "--idle-pages",
+            help="See which memory is used by the kernel's idle page tracking, which reclaim does not notice.",
+        ),
+    ] = False,
     try_: Annotated[
         list[str] | None,
         typer.Option(
@@ -191,6 +198,8 @@ def command(
         from pagelab.observe.collapse import ensure_valid
 
         ensure_valid(wanted)
+    if idle_pages and not referenced:
+        raise _engine.UsageError("--idle-pages and --no-referenced do not go together")
     share = _share(budget)
     words = target or []
     if bool(words) == (cgroup is not None):
@@ -201,13 +210,13 @@ def command(
     from pagelab.observe.observation import Settings
 
     if cgroup is not None or all(word.isdecimal() for word in words):
-        limit = _SECONDS if seconds is None else seconds
-        _observe_running(words, cgroup, Settings(limit, interval, share, referenced), outputs, wanted, rotation, live)
+        settings = Settings(_SECONDS if seconds is None else seconds, interval, share, referenced, idle_pages)
+        _observe_running(words, cgroup, settings, outputs, wanted, rotation, live)
     elif wanted or rotation or live:
         option = "--try" if wanted else "--rotate" if rotation else "--live"
         raise _engine.UsageError(f"{option} is for running processes: give PIDs or --cgroup")
     else:
-        _observe_program(words, Settings(seconds, interval, share, referenced), outputs)
+        _observe_program(words, Settings(seconds, interval, share, referenced, idle_pages), outputs)
 
 
 def _share(text: str) -> float:

@@ -62,6 +62,22 @@ class PageFlags:
             counts[min(int(length).bit_length() - 1, ORDERS - 1)] += length
         return tuple(counts)
 
+    def first_frames(self, frames: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The first frame of the page that each of the frames belongs to, as far as that one is among them.
+
+        Args:
+            frames: In order, each once.
+        """
+        flags = self._flags(frames, np.ones(len(frames), dtype=bool))
+        if flags is None or not len(frames):
+            return frames
+        # A page's frames are adjacent, and all but its first one are tails.
+        is_tail = (flags & _TAIL) != 0
+        is_tail[0] = False
+        is_tail[1:] &= frames[1:] == frames[:-1] + np.uint64(1)
+        firsts: NDArray[np.uint64] = frames[np.maximum.accumulate(np.where(is_tail, 0, np.arange(len(frames))))]
+        return firsts
+
     def _flags(self, frames: NDArray[np.uint64], present: NDArray[np.bool_]) -> NDArray[np.uint64] | None:
         """The flags of each page's frame, 0 where there is none; none if they cannot be read."""
         if self._file is None:

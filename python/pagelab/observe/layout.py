@@ -10,7 +10,8 @@ import fcntl
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import add
 
@@ -121,11 +122,7 @@ class Pagemaps:
         layouts: dict[int, Layout] = {}
         left = MOST_ENTRIES
         resident = sum(mapping.resident for mapping in mappings)
-        try:
-            descriptor = os.open(PROC / str(pid) / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            raise ProcessEndedError(f"process {pid} has ended, or shows its pages no longer") from None
-        try:
+        with self._opened(pid) as descriptor:
             for mapping in sorted(mappings, key=lambda mapping: -mapping.resident):
                 parts = _parts(descriptor, mapping)
                 left -= sum(end - begin for begin, end in parts)
@@ -133,9 +130,39 @@ class Pagemaps:
                     break
                 sampled = -(-_SAMPLED_PIECES * mapping.resident // max(resident, 1)) if sizes else 0
                 layouts[mapping.begin] = self._layout(descriptor, mapping, parts, sampled)
+        return layouts
+
+    def frames(self, pid: int, mappings: Sequence[Mapping]) -> dict[int, NDArray[np.uint64]]:
+        """The frames of the pages in memory of each mapping, by its begin, without the kernel's page of zeros.
+
+        Raises:
+            ProcessEndedError: the process has ended.
+        """
+        frames = {}
+        with self._opened(pid) as descriptor:
+            for mapping in mappings:
+                parts = []
+                for _, entries in _entries(descriptor, mapping, _parts(descriptor, mapping)):
+                    numbers = entries[(entries & _PRESENT) != 0] & _FRAME
+                    parts.append(numbers[numbers != np.uint64(self._zero_frame or 0)])
+                frames[mapping.begin] = np.concatenate([np.empty(0, np.uint64), *parts])
+        return frames
+
+    @contextmanager
+    def _opened(self, pid: int) -> Iterator[int]:
+        """The file with the entries of a process.
+
+        Raises:
+            ProcessEndedError: the process has ended.
+        """
+        try:
+            descriptor = os.open(PROC / str(pid) / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise ProcessEndedError(f"process {pid} has ended, or shows its pages no longer") from None
+        try:
+            yield descriptor
         finally:
             os.close(descriptor)
-        return layouts
 
     def _layout(self, descriptor: int, mapping: Mapping, parts: list[tuple[int, int]], sampled: int) -> Layout:
         total, left = Layout(contiguity=Contiguity() if self.frames_known else None), sampled

@@ -1,12 +1,13 @@
 """Looks at the memory of all observed processes."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
+from pagelab.observe.idle import IdlePages
 from pagelab.observe.layout import Pagemaps
 from pagelab.observe.mappings import HUGE_BYTES, Mapping, mappings
 from pagelab.observe.nodes import Topology, nodes_of_mappings, topology
@@ -39,7 +40,7 @@ class Look:
 class Looks:
     """Everything that the looks have shown."""
 
-    bits: AccessedBits | None
+    bits: AccessedBits | IdlePages | None
     """None if accessed bits are not to be cleared"""
     pagemaps: Pagemaps = field(default_factory=Pagemaps)
     topology: Topology = field(default_factory=topology)
@@ -87,6 +88,8 @@ class Looks:
         except UsageError as error:
             self.notes[str(error)] = None
             return None
+        if self.bits is not None and pid in self._cleared:
+            listed = self.bits.used(pid, listed)
         self.names[pid] = identity.name
         regions = self.regions.setdefault(pid, ProcessRegions(pid))
         regions.look(number, listed, used=pid in self._cleared)
@@ -98,12 +101,12 @@ class Looks:
                 regions.set_nodes(nodes_of_mappings(pid))
         return listed
 
-    def _clear(self, pid: int, listed: Iterable[Mapping]) -> float:
+    def _clear(self, pid: int, listed: Sequence[Mapping]) -> float:
         """Begins an interval; returns what it costs the program, estimated."""
         if self.bits is None:
             return 0.0
         try:
-            self.bits.clear(pid)
+            self.bits.clear(pid, listed)
         except UsageError as error:
             self.refused[str(error)] = None
             return 0.0

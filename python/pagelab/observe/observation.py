@@ -16,6 +16,7 @@ from pagelab.observe.budget import CLOCK_SAMPLE_SECONDS, FAULT_SAMPLE_SECONDS, B
 from pagelab.observe.code import Stack
 from pagelab.observe.counters import HardwareCounts, counting
 from pagelab.observe.events import EventsRefusedError
+from pagelab.observe.idle import IdlePages
 from pagelab.observe.looks import Looks
 from pagelab.observe.machine_state import MachineState, machine_state
 from pagelab.observe.pressure import Pressure, read_pressure
@@ -45,6 +46,8 @@ class Settings:
     """The bound on cost, as a share of the observed CPU time"""
     referenced: bool
     """Whether accessed bits may be cleared"""
+    idle_pages: bool = False
+    """Whether that is done by idle page tracking"""
 
 
 @dataclass
@@ -101,15 +104,18 @@ def observe(
 
     Raises:
         ProcessEndedError: everything ended before anything was seen.
-        UsageError: the program cannot be executed.
+        UsageError: the program cannot be executed, or the kernel has no idle page tracking.
     """
     is_program = isinstance(target, Program)
     with ExitStack() as stack:
         sampler = stack.enter_context(sampling(on_execution=is_program))
         refused = sampler if isinstance(sampler, str) else None
-        looks = Looks(AccessedBits() if settings.referenced else None)
+        bits = (IdlePages() if settings.idle_pages else AccessedBits()) if settings.referenced else None
+        if bits is not None:
+            stack.callback(bits.close)
+        looks = Looks(bits)
         observation = Observation(target.title, settings, looks, Budget(settings.budget), refused)
-        if busy := damon.note(damon.monitors(), clears=settings.referenced):
+        if busy := damon.note(damon.monitors(), clears=settings.referenced and not settings.idle_pages):
             looks.notes[busy] = None
         run = _Run(target, observation, None if isinstance(sampler, str) else sampler)
         observation.from_start = is_program

@@ -10,11 +10,13 @@ Deviations: clearing changes what reclaim takes first, and the program's process
 
 import mmap
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
 from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
+from pagelab.observe.mappings import Mapping
 from pagelab.observe.processes import PROC
 
 SET_SECONDS = 0.8e-6
@@ -26,11 +28,21 @@ _SOFT_DIRTY = 1 << 55
 class AccessedBits:
     """Clears the accessed bits of processes."""
 
+    not_flushed = "this kernel has soft-dirty bits, so pagelab does not flush TLBs"
+    """Why, if `flushes` is false"""
+
     def __init__(self) -> None:
         self.flushes = not _has_soft_dirty()
         """Whether translations are flushed from TLBs, so that every used page is seen"""
 
-    def clear(self, pid: int) -> None:
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    def used(self, _pid: int, mappings: Sequence[Mapping]) -> list[Mapping]:
+        """The mappings of a look, which tell themselves what was referenced."""
+        return list(mappings)
+
+    def clear(self, pid: int, _mappings: Sequence[Mapping]) -> None:
         """Begins an interval.
 
         Raises:

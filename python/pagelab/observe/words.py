@@ -106,8 +106,8 @@ def _memory(seen: Observation) -> Iterator[str]:
         yield f"Which memory was used: {refusal}."
     if looks.bits is not None and not looks.bits.flushes:
         yield (
-            "Used pages whose translations stay in a TLB: this kernel has soft-dirty bits, so pagelab does not flush "
-            "TLBs. Used memory may be larger, by up to what the TLBs cover."
+            f"Used pages whose translations stay in a TLB: {looks.bits.not_flushed}. Used memory may be larger, by up "
+            "to what the TLBs cover."
         )
     if not looks.pagemaps.frames_known:
         yield "Contiguity of frames, and of which sizes pages are: frame numbers need CAP_SYS_ADMIN."
