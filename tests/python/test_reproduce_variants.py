@@ -16,6 +16,7 @@ from pagelab_studies import (
     mfoe_averages,
     mfoe_figure_10,
     mfoe_variants,
+    ptemagnet_guests,
     ptemagnet_variants,
     shipped,
     software_translation_cache_variants,
@@ -209,6 +210,7 @@ def test_a_page_may_go_where_no_mapping_is() -> None:
 def test_studies_can_be_planned() -> None:
     for module in (
         hash_dont_cache_variants,
+        ptemagnet_guests,
         ptemagnet_variants,
         software_translation_cache_variants,
         mfoe_variants,

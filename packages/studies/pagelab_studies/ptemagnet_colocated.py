@@ -17,7 +17,8 @@ BESIDE, ALONE = "judged beside co-runners, aged", "judged alone, aged"
 WHERE = {"beside": BESIDE, "alone": ALONE}
 KINDS = {"beyond L2": BEYOND_L2, "served by memory": MEMORY}
 _RESTS_ON = (
-    "five seeds; one state of aged memory; the model of the page allocator; an in-order core that waits for each walk"
+    "five seeds; one state of aged memory; the phases of co-runners in windows, of which those with reservations may "
+    "meet others; the model of the page allocator; an in-order core that waits for each walk"
 )
 
 
