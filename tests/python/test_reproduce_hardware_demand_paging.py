@@ -225,6 +225,11 @@ def test_refills_are_judged_by_mix_and_by_change(misses: study.Measurements) -> 
     ]
     papers = [claim.holds for claim in findings.claims if not claim.ours]
     assert papers == [True] * 5
+    by_mix = next(series for series in findings.series if series.title == refills.BY_MIX)
+    assert {member: by_mix.values["YCSB-A", member] for member in by_mix.members} == {
+        refills.PRESET: 75,
+        planned.SHORT: 0,
+    }
     questions = {claim.text: claim.holds for claim in findings.claims if claim.ours}
     changes = [*planned.QUEUES, *planned.BATCHES, *planned.PERIODS]
     places = ["YCSB-F", *(f"YCSB-C, {change}" for change in changes)]

@@ -99,6 +99,8 @@ _ENGINE = "system.layers.native.fault_engine"
 NO_KPOOLD = f"{_ENGINE}.kpoold_cycles=0"
 QUEUES = {f"{pages} free pages": f"{_ENGINE}.free_pages={pages}" for pages in (64, 128, 256, 512)}
 """Free pages that the unit's queue holds; the preset's holds 4,096."""
+SHORT = "128 free pages"
+"""The queue that all mixes have, too; it is about what mix C uses in a period of kpoold."""
 PERIODS = {f"kpoold every {ms} ms": f"{_ENGINE}.kpoold_cycles={ms * 2_600_000}" for ms in (1, 16)}
 """Of the slides' 2.6 GHz; the preset's period is 4 ms."""
 BATCHES = {f"{pages} pages per refill": f"{_ENGINE}.sync_refill={pages}" for pages in (16, 256)}
@@ -272,7 +274,9 @@ def _refills() -> Iterable[Run]:
 
     for mix in KPOOLD_MIXES:
         yield unit(mix, "without kpoold", NO_KPOOLD)
-    for change, setting in (QUEUES | BATCHES).items():
-        yield unit("c", f"without kpoold, {change}", setting, NO_KPOOLD)
     for change, setting in (QUEUES | BATCHES | PERIODS).items():
-        yield unit("c", change, setting)
+        for mix in KPOOLD_MIXES if change == SHORT else ("c",):
+            yield unit(mix, change, setting)
+            # The period of kpoold changes nothing where it does not run.
+            if change not in PERIODS:
+                yield unit(mix, f"without kpoold, {change}", setting, NO_KPOOLD)

@@ -12,6 +12,7 @@ from pagelab_studies import hardware_demand_paging_indirect as indirect
 from pagelab_studies import hardware_demand_paging_refills as refills
 from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, ptemagnet_changes, shipped, verdicts
 from pagelab_studies import mfoe_programs_window as programs_window
+from pagelab_studies.hardware_demand_paging_runs import SHORT
 from pagelab_studies.study import Comparison
 from pagelab_studies.window_core import SUFFIX
 
@@ -174,6 +175,13 @@ EXPERIMENTS = (
             items=("YCSB-C",),
         )
         for change in refills.CHANGES
+    ),
+    Experiment(
+        "hardware-demand-paging",
+        "synchronous refills",
+        SHORT,
+        Cell("hardware-demand-paging", refills.BY_MIX, "{item}", SHORT),
+        items=tuple(f"YCSB-{mix}" for mix in "ABDE"),
     ),
     *(
         Experiment(
