@@ -215,3 +215,22 @@ def test_a_wrong_entry_makes_an_instruction_fault_for_ever() -> None:
     assert wide.done < 1 << 12
     # Each touch that ends, ends with a fault, unless another page was mapped in its place before.
     assert wide.faults >= wide.done - wide.misplaced
+
+
+@pytest.mark.parametrize(("points", "holds"), [(0.09, True), (0.11, False)])
+def test_what_counts_as_no_more_hits_is_printed_where_the_verdict_rests_on_it(points: float, holds: bool) -> None:
+    """More entries hit more often by their own index, and by that of the pud by so many points."""
+    few, many = variants._BY_PUD.values()
+    lookups = 10**12
+
+    def hit(run: study.Run) -> study.Measurement:
+        more = 0 if run.label == few else 1 if run.system == variants.PUBLISHED else points
+        hits = round(lookups * (10 + more) / 100)
+        return study.Measurement(run, run.accesses, {"stc.lookups": lookups, "stc.hits.pmd": hits})
+
+    measured = study.Measurements(hit(run) for run in variants.runs() if run.label in (few, many))
+    findings = study.Findings()
+    variants._index_of_pmds(measured, findings)
+    (claim,) = findings.claims
+    assert claim.holds is holds
+    assert "a difference of up to 0.1 points counts as none" in claim.rests_on
