@@ -550,6 +550,9 @@ fn impossible_caches_are_refused() {
             r#""entries":4,"ways":8"#,
             "kernel.translation_cache.ways: 8 is not possible; allowed are powers of two from 1 to 4",
         ),
+        ("radix", "full-prefix", r#""pud_entries":2"#, "kernel.translation_cache.pud_entries: 2 is not possible"),
+        ("radix", "full-prefix", r#""ways":8,"pud_entries":4"#, "kernel.translation_cache.ways: 8 is not possible"),
+        ("radix", "pud-index", r#""pud_entries":32"#, "kernel.translation_cache.pud_entries: the index of the pud"),
         ("radix", "pud-index", r#""ways":2"#, "allowed is 1"),
         (
             "hashed-open",

@@ -25,6 +25,7 @@ fn impossible_kernels() {
         ),
         ("kernel.fault_around_bytes=12KiB", "kernel.fault_around_bytes: 12288 is not possible"),
         ("kernel.pages_per_fault=0", "kernel.pages_per_fault: 0 is out of range"),
+        ("system.layers.0.pages_per_fault=513", "system.layers.native.pages_per_fault: 513 is out of range"),
         (
             r#"kernel.translation_cache={"form":"full-prefix","level_cycles":101}"#,
             "kernel.translation_cache.level_cycles: a hit may skip 2 levels and the root (1 cycles), which would save 203 \

@@ -374,6 +374,31 @@ fn a_fault_may_map_several_pages() {
 }
 
 #[test]
+fn each_layer_may_map_its_own_number_of_pages_per_fault() {
+    const PAGES: u64 = 64;
+    let counts = |set: &[&str]| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, PAGES * 4096);
+        (0..PAGES).for_each(|page| script.store(0, BASE + page * 4096));
+        let (_, stats) = run(&config("nested-radix-cold", set), script.finish(), &[0]);
+        assert_conserved(&stats);
+        ["fault.minor.count", "fault.nested.count"].map(|name| stats.values[name])
+    };
+    let of_layer = |layer: &str, pages: u64| format!("system.layers.{layer}.pages_per_fault={pages}");
+    let [_, nested] = counts(&[]);
+    assert!(nested >= PAGES);
+    for pages in [1, 4, 16] {
+        // The host still gets a fault for each of the guest's frames.
+        assert_eq!(counts(&[&of_layer("guest", pages)]), [PAGES / pages, nested]);
+        let kernel = format!("kernel.pages_per_fault={pages}");
+        assert_eq!(counts(&[&kernel, &of_layer("host", 1)]), [PAGES / pages, nested]);
+        let [minor, host_alone] = counts(&[&of_layer("host", pages)]);
+        assert_eq!(minor, PAGES);
+        assert!(pages == 1 || host_alone <= nested / 2, "{host_alone} of {nested} with {pages}");
+    }
+}
+
+#[test]
 fn a_fault_that_maps_several_pages_passes_by_those_that_are_there() {
     let mut script = ScriptWriter::new();
     script.mmap(0, BASE + 2 * 4096, 4096);

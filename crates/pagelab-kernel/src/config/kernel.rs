@@ -60,7 +60,8 @@ pub struct KernelConfig {
     /// Size of the window around a read fault of a file in which pages of the page cache are mapped as well (Linux
     /// `fault_around_bytes`); 4096 for none.
     pub fault_around_bytes: Bytes,
-    /// Pages of anonymous memory that a fault maps: the one at the address, and the next ones in its mapping.
+    /// Pages of anonymous memory that a fault maps: the one at the address, and the next ones in its mapping. A layer
+    /// may have a number of its own.
     pub pages_per_fault: u32,
     /// The order in which a fault clears or copies the small pages of a large one.
     #[serde(default, skip_serializing_if = "ClearingOrder::is_default")]

@@ -78,6 +78,9 @@ pub struct LayerConfig {
     /// The sources whose processes have enabled `fault_engine`, named as in `placement_for`; all by default.
     #[serde(default)]
     pub fault_engine_for: Option<Vec<String>>,
+    /// Pages of anonymous memory that a fault of this layer's kernel maps; by default `kernel.pages_per_fault`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages_per_fault: Option<u32>,
     /// Whether the layer's kernel has the translation cache of `kernel.translation_cache`, if there is one.
     #[serde(default = "super::kernel::on")]
     pub translation_cache: Switch,

@@ -61,6 +61,9 @@ pub struct TranslationCacheCosts {
 pub struct TranslationCacheArrays {
     /// Entries of a level: a power of two from 4 to 512. The paper gives no number; 16 is an estimate.
     pub entries: u32,
+    /// Entries of the level of the pud, if not as many as of the others. Not for the form `pud-index`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pud_entries: Option<u32>,
     /// Associativity: a power of two up to 16; 1 for direct-mapped, as published.
     pub ways: u32,
     /// What owns a cache.
@@ -96,6 +99,7 @@ impl Default for TranslationCacheArrays {
     fn default() -> Self {
         Self {
             entries: 16,
+            pud_entries: None,
             ways: 1,
             per: CacheOwner::Vma,
             cycles: None,
@@ -479,18 +483,24 @@ fn validate_slots(slots: &TranslationCacheSlots, levels: u8, walk: StageCost) ->
 
 fn validate_arrays(cache: &TranslationCacheConfig) -> Result<(), EngineError> {
     if let Some(arrays) = cache.arrays() {
-        let (entries, ways) = (arrays.entries, arrays.ways);
-        if !entries.is_power_of_two() || !(4..=MOST_ENTRIES).contains(&entries) {
-            return refuse(
-                ".entries",
-                format!("{entries} is not possible; allowed are powers of two from 4 to {MOST_ENTRIES}"),
-            );
-        }
-        if !ways.is_power_of_two() || ways > MOST_WAYS.min(entries) {
+        let ways = arrays.ways;
+        for (key, entries) in [(".entries", Some(arrays.entries)), (".pud_entries", arrays.pud_entries)] {
+            let Some(entries) = entries else { continue };
+            if !entries.is_power_of_two() || !(4..=MOST_ENTRIES).contains(&entries) {
+                let what = format!("{entries} is not possible; allowed are powers of two from 4 to {MOST_ENTRIES}");
+                return refuse(key, what);
+            }
             let most = MOST_WAYS.min(entries);
-            return refuse(".ways", format!("{ways} is not possible; allowed are powers of two from 1 to {most}"));
+            if !ways.is_power_of_two() || ways > most {
+                return refuse(".ways", format!("{ways} is not possible; allowed are powers of two from 1 to {most}"));
+            }
         }
-        if matches!(cache, TranslationCacheConfig::PudIndex(_)) && ways > 1 {
+        let one_index = matches!(cache, TranslationCacheConfig::PudIndex(_));
+        if one_index && arrays.pud_entries.is_some() {
+            let what = "the index of the pud is that of all levels, so they have as many entries; set entries in the form pud-index";
+            return refuse(".pud_entries", what.to_owned());
+        }
+        if one_index && ways > 1 {
             let what = "an index stands for one path through all levels, which several ways would mix; allowed is 1 in the form \
                         pud-index";
             return refuse(".ways", what.to_owned());

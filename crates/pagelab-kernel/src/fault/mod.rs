@@ -13,8 +13,8 @@
 //! `do_cow_fault`, `do_shared_fault`, `do_fault_around` (mm/memory.c), `filemap_map_pages` (mm/filemap.c).
 //! Parameters: `kernel.fault.*` (instructions and cycles of each stage beyond its references), `kernel.fault_kinds.*`
 //! (where kinds of faults differ), `kernel.fault_lock`, `kernel.vma_index`, `kernel.zero_page`,
-//! `kernel.fault_around_bytes`, `kernel.pages_per_fault`, `kernel.lru_batch`, `kernel.charge_batch`,
-//! `kernel.vm_exit_cycles`.
+//! `kernel.fault_around_bytes`, `kernel.pages_per_fault` and `system.layers.NAME.pages_per_fault`, `kernel.lru_batch`,
+//! `kernel.charge_batch`, `kernel.vm_exit_cycles`.
 //! Deviations: in Linux, two handlers of one page both allocate and zero a frame, and the one that gets the PTE lock
 //! second frees its frame. Here it waits after its walk, so a frame is never allocated twice. A mapping call waits for
 //! faults in progress, but not vice versa, since it is carried out at once. A kernel's objects of an address space
@@ -406,7 +406,9 @@ impl Fault {
 
     fn look_up(&mut self, os: &mut Os, task: TaskId) -> FaultState {
         let lock = self.lock(os);
+        let pages_of_kernel = os.costs.pages_per_fault;
         let layer = self.layer(os);
+        let pages_per_fault = layer.paging.pages_per_fault.unwrap_or(pages_of_kernel);
         let (wanted, large_pages, folio) =
             (layer.paging.page_size, layer.paging.large_pages, layer.paging.folio_orders.last().copied());
         let space = &mut layer.spaces[self.request.space.index];
@@ -442,7 +444,7 @@ impl Fault {
         self.target.largest = size;
         self.target.key_order = folio.filter(|_| single).unwrap_or(size.order());
         if anonymous && self.request.exception && single && folio.is_none() && !self.progress.counted {
-            self.progress.further = (os.costs.pages_per_fault - 1).min(following as u32);
+            self.progress.further = (pages_per_fault - 1).min(following as u32);
         }
         // Under the lock of the address space, it relies on all mappings.
         let range = if lock == FaultLock::Mm { VaRange::ALL } else { range };

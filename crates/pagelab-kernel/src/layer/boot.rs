@@ -34,6 +34,7 @@ impl PagingPolicy {
             folio_orders: config.folio_orders(),
             blocks_ahead: config.placement.block_order().is_some(),
             file_folio_orders: config.file_folio_orders(),
+            pages_per_fault: config.pages_per_fault,
             shadowed: config.host_mode.is_shadowed(),
             inverted: config.host_mode == HostMode::InvertedShadow,
         }

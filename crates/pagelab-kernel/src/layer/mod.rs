@@ -114,6 +114,8 @@ pub struct PagingPolicy {
     pub blocks_ahead: bool,
     /// Folio orders for pages of files.
     pub file_folio_orders: Vec<u32>,
+    /// Pages that a fault maps, if not as many as `kernel.pages_per_fault` says.
+    pub pages_per_fault: Option<u32>,
     /// Whether the host keeps shadow page tables for it (`pagelab_translate::scheme::shadow`).
     pub shadowed: bool,
     /// Whether these are one inverted table, not one for each space (`pagelab_translate::scheme::inverted_shadow`).

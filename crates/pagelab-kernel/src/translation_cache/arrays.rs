@@ -51,7 +51,9 @@ pub struct CacheLookUp {
 #[derive(Clone, Copy, Debug)]
 pub struct CacheArrays {
     rule: Rule,
+    /// Of each level except the pud's.
     entries: u64,
+    pud_entries: u64,
     ways: u64,
     /// Level of the root.
     top: u8,
@@ -70,12 +72,14 @@ impl CacheArrays {
         let parameters = config.arrays()?;
         // An offset of 9 bits, and one value more for "empty", fit into two bytes.
         let tag_bytes = if rule == Rule::FullPrefix { 8 } else { 2 };
-        Some(Self { rule, entries: parameters.entries.into(), ways: parameters.ways.into(), top, tag_bytes })
+        let (entries, ways) = (parameters.entries.into(), parameters.ways.into());
+        let pud_entries = parameters.pud_entries.map_or(entries, u64::from);
+        Some(Self { rule, entries, pud_entries, ways, top, tag_bytes })
     }
 
     /// Size of an object, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.pointers_at() + self.levels() * self.entries * POINTER_BYTES
+        self.pointers_at() + self.first(self.top + 1) * POINTER_BYTES
     }
 
     /// The lines of the tags of a new object.
@@ -88,12 +92,17 @@ impl CacheArrays {
         self.ways == 1
     }
 
-    fn levels(&self) -> u64 {
-        u64::from(self.top - LOWEST) + 1
+    fn level_entries(&self, level: u8) -> u64 {
+        if level == PUD { self.pud_entries } else { self.entries }
+    }
+
+    /// Number of the first place of a level: those of the levels below it come before.
+    fn first(&self, level: u8) -> u64 {
+        (LOWEST..level).map(|below| self.level_entries(below)).sum()
     }
 
     fn pointers_at(&self) -> u64 {
-        (self.levels() * self.entries * self.tag_bytes).next_multiple_of(POINTER_BYTES)
+        (self.first(self.top + 1) * self.tag_bytes).next_multiple_of(POINTER_BYTES)
     }
 
     /// The tag of an address at a level; 0 is an empty place.
@@ -103,8 +112,9 @@ impl CacheArrays {
 
     /// Number of the first place of an address's set, counted over all levels.
     fn set(&self, level: u8, va: VirtAddr) -> u64 {
-        let index = offset(if self.rule == Rule::PudIndex { PUD } else { level }, va) & (self.entries / self.ways - 1);
-        u64::from(level - LOWEST) * self.entries + index * self.ways
+        let sets = self.level_entries(level) / self.ways;
+        let index = offset(if self.rule == Rule::PudIndex { PUD } else { level }, va) & (sets - 1);
+        self.first(level) + index * self.ways
     }
 
     fn tag_at(&self, object: PhysAddr, place: u64) -> PhysAddr {
@@ -232,8 +242,11 @@ mod tests {
 
     /// Hits and false hits, by level, of accesses to random pages of a region of this many GiB.
     fn rates(form: Form, entries: u32, ways: u32, gigabytes: u64) -> ([u64; 5], [u64; 5]) {
-        let arrays =
-            CacheArrays::new(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), 4).unwrap();
+        rates_with(&form(TranslationCacheArrays { entries, ways, ..Default::default() }), gigabytes)
+    }
+
+    fn rates_with(config: &TranslationCacheConfig, gigabytes: u64) -> ([u64; 5], [u64; 5]) {
+        let arrays = CacheArrays::new(config, 4).unwrap();
         let (mut mem, object) = (PhysMem::default(), PhysAddr(0));
         (0..arrays.bytes().div_ceil(4096)).for_each(|n| mem.create(Pfn(n)));
         let (mut hits, mut wrong, mut random) = ([0; 5], [0; 5], 1_u64);
@@ -265,6 +278,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn entries_of_the_pud_change_the_hits_of_that_level_alone() {
+        // 512 regions of 1 GiB: a slot for each is filled once, and the pud then hits whenever the pmd does not.
+        let hits = |form: Form, pud_entries| {
+            let parameters = TranslationCacheArrays { pud_entries, ..Default::default() };
+            rates_with(&form(parameters), 512).0
+        };
+        for form in [FORMS[0], FORMS[1]] {
+            let (few, many) = (hits(form, Some(16)), hits(form, Some(512)));
+            assert_eq!(few, hits(form, None), "16 is what the other levels have");
+            assert!(few[3] < 10_000 && many[3] > 190_000, "{few:?} {many:?}");
+        }
+        let [few, many] = [Some(16), Some(512)].map(|pud_entries| {
+            CacheArrays::new(&FORMS[0](TranslationCacheArrays { pud_entries, ..Default::default() }), 4)
+                .unwrap()
+                .bytes()
+        });
+        assert_eq!(many - few, (512 - 16) * 16);
     }
 
     #[test]

@@ -16,8 +16,9 @@
 //! University), for Linux 4.19.80 (`__handle_mm_fault`, mm/memory.c); the full prefix as a tag: Barr, Cox, Rixner,
 //! "Translation Caching: Skip, Don't Walk (the Page Table)" (ISCA 2010). Slots:
 //! `pagelab_linux/kernel/src/walk_cache.c`.
-//! Parameters: `kernel.translation_cache` (`form`, `entries`, `ways`, `per`, `cycles`, `level_cycles`, `fill_cycles`
-//! and the same of instructions; `kind`, `slots` and `costs` of slots), `system.layers.NAME.translation_cache`.
+//! Parameters: `kernel.translation_cache` (`form`, `entries`, `pud_entries`, `ways`, `per`, `cycles`, `level_cycles`,
+//! `fill_cycles` and the same of instructions; `kind`, `slots` and `costs` of slots),
+//! `system.layers.NAME.translation_cache`.
 //! Stats: `stc.*`.
 //! Deviations: the published rule hits wrongly if two regions of 1 GiB lie in one mapping. Such hits are counted; the
 //! walk then starts from the root, in addition to the cost of the look-up, so no wrong entry is ever used. The paper

@@ -28,6 +28,8 @@ const MAX_RSS_BATCH: u32 = 16384;
 /// Sizes of folios between single pages and large ones. Linux has no anonymous folios of 8 KiB.
 const LEAST_FOLIO: u64 = 16 << 10;
 const MOST_FOLIO: u64 = 1 << 20;
+/// Most pages that a fault may map: those of a page-table page.
+const MAX_PAGES_PER_FAULT: u32 = 512;
 /// Largest read-ahead around a page.
 const MOST_READ_AHEAD: u64 = 2 << 20;
 /// Most layers of a system; the references of a walk grow exponentially with them.
@@ -63,7 +65,7 @@ impl Config {
         machine.cache.check_memory(in_stages).map_err(too_much)?;
         memory("machine.memory_bytes", machine.memory_bytes.0)?;
         let kernel = &self.kernel;
-        between("kernel.pages_per_fault", kernel.pages_per_fault, 1, 512)?;
+        between("kernel.pages_per_fault", kernel.pages_per_fault, 1, MAX_PAGES_PER_FAULT)?;
         kernel.fault.validate()?;
         kernel.fault_kinds.validate(&kernel.fault)?;
         between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
@@ -183,6 +185,9 @@ impl Config {
             validate_inverted_shadow(layer, layers)?;
             if let Some(tags) = &layer.frame_tags {
                 validate_frame_tags(tags, layer, layers)?;
+            }
+            if let Some(pages) = layer.pages_per_fault {
+                between(&key("pages_per_fault"), pages, 1, MAX_PAGES_PER_FAULT)?;
             }
             folios(layer)?;
             validate_large_pages(layer, &self.kernel)?;

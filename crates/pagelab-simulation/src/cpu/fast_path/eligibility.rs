@@ -101,6 +101,7 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
         placement: _,
         placement_for: _,
         contiguous_tables: _,
+        pages_per_fault: _,
         translation_cache: _,
         frame_allocator: _,
         brk_alignment_bytes: _,
