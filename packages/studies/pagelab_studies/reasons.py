@@ -183,16 +183,6 @@ EXPERIMENTS = (
         Cell("hardware-demand-paging", refills.BY_MIX, "{item}", SHORT),
         items=tuple(f"YCSB-{mix}" for mix in "ABDE"),
     ),
-    *(
-        Experiment(
-            _STC,
-            "walk time saved",
-            "a mapping for each thread",
-            Figure(_STC, f"{name}, 8 threads apart"),
-            items=(f"{name}, 8 threads",),
-        )
-        for name in ("sequential", "semi-random", "random")
-    ),
     Experiment(
         _STC,
         "walk time saved",

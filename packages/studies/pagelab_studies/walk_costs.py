@@ -93,6 +93,8 @@ BY_STORES = (
     Costs(33.8, 7.2, 6.5, 3.6, 6.2, 6.2),
     Costs(33.2, 8.5, 6.6, 4.0, 5.6, 5.4),
 )
+EVERY = (PRESET, *BY_STRING, *BY_STORES)
+"""The presets' costs, then all measured ones."""
 PROCESSORS = ("AMD 2.6 GHz", "AMD 2.4 GHz", "Intel 2.9 GHz")
 """In the order of the sets of costs, each with as many."""
 ZEROED = ("string", "stores")
@@ -152,6 +154,11 @@ class Walks:
         cycles += (costs.fill - PRESET.fill) * self.fills if with_fills else -self.fill_cycles
         return cycles / self.count
 
+    @property
+    def at_every_cost(self) -> tuple[float, ...]:
+        """Cycles of these walks, made without a cache, at the presets' costs and at all measured ones."""
+        return tuple(self.count * self.mean(costs, "no cache") for costs in EVERY)
+
 
 @dataclass(frozen=True)
 class Saving:
@@ -176,8 +183,7 @@ class Saving:
             mean = after.mean(costs, kernel, with_fills=with_fills, further_levels=further_levels)
             return 100 * (1 - (mean + timer) / (before.mean(costs, kernel, further_levels=further_levels) + timer))
 
-        every = (PRESET, *BY_STRING, *BY_STORES)
-        return cls(tuple(saved(costs, with_fills) for with_fills in (True, False) for costs in every), timed)
+        return cls(tuple(saved(costs, with_fills) for with_fills in (True, False) for costs in EVERY), timed)
 
     @classmethod
     def mean_of(cls, savings: Iterable["Saving"]) -> "Saving":
