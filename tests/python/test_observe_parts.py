@@ -224,7 +224,7 @@ def test_damon_that_runs_is_busy_and_left_alone(kdamonds: Path, monkeypatch: pyt
     assert text.startswith("DAMON is busy: kdamond 1 (thread 77, vaddr) belongs to someone else, and is left alone.")
     assert "--no-referenced" in text
     assert "--no-referenced" not in (damon.note(running, clears=False) or "")
-    monkeypatch.setattr(damon, "_ADMIN", kdamonds)
+    monkeypatch.setattr(damon, "ADMIN", kdamonds)
     observation = observe(Processes([os.getpid()]), Settings(0.2, 0.1, 0.5, False))
     assert any(note.startswith("DAMON is busy: kdamond 1") for note in observation.looks.notes)
     assert {path: path.read_bytes() for path in kdamonds.rglob("*") if path.is_file()} == before

@@ -144,6 +144,12 @@ def command(
             help="See which memory is used by the kernel's idle page tracking, which reclaim does not notice.",
         ),
     ] = False,
+    damon: Annotated[
+        bool,
+        typer.Option(
+            "--damon", help="Let the kernel's DAMON see which addresses of the process are used; for one PID."
+        ),
+    ] = False,
     try_: Annotated[
         list[str] | None,
         typer.Option(
@@ -200,6 +206,8 @@ def command(
         ensure_valid(wanted)
     if idle_pages and not referenced:
         raise _engine.UsageError("--idle-pages and --no-referenced do not go together")
+    if damon and (cgroup is not None or target is None or len(target) != 1 or not target[0].isdecimal()):
+        raise _engine.UsageError("--damon monitors one running process: give one PID")
     share = _share(budget)
     words = target or []
     if bool(words) == (cgroup is not None):
@@ -210,7 +218,7 @@ def command(
     from pagelab.observe.observation import Settings
 
     if cgroup is not None or all(word.isdecimal() for word in words):
-        settings = Settings(_SECONDS if seconds is None else seconds, interval, share, referenced, idle_pages)
+        settings = Settings(_SECONDS if seconds is None else seconds, interval, share, referenced, idle_pages, damon)
         _observe_running(words, cgroup, settings, outputs, wanted, rotation, live)
     elif wanted or rotation or live:
         option = "--try" if wanted else "--rotate" if rotation else "--live"

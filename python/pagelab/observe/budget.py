@@ -28,6 +28,8 @@ class Budget:
     """CPU seconds that samples took, here and in the program"""
     in_program: float = 0.0
     """CPU seconds that observing took in the program, estimated"""
+    monitor: float = 0.0
+    """CPU seconds of DAMON's thread"""
     _begin: float = field(default_factory=time.process_time)
     _end: float | None = None
 
@@ -38,7 +40,7 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        return self.own + self.in_program
+        return self.own + self.in_program + self.monitor
 
     def close(self) -> None:
         self._end = time.process_time()

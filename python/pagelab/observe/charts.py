@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
+from pagelab.observe.address_use import Snapshot
 from pagelab.observe.heat import HeatMap
 from pagelab.observe.layout import PAGE_BYTES
 from pagelab.observe.looks import Looks
@@ -147,6 +148,40 @@ def most_faulting(log: FaultLog) -> int | None:
     """The number of the mapping of 2 MiB or more with the most faults; none if there is none."""
     large = {n: weight for n, weight in _by_region(log).items() if n >= 0 and not log.regions[n].small}
     return max(large, key=lambda number: large[number], default=None)
+
+
+def address_use(snapshots: Sequence[Snapshot], begin: int, end: int, seconds: float) -> Spec:
+    """How much the addresses of a mapping were used over time, as DAMON tells."""
+    ends = [*(snapshot.seconds for snapshot in snapshots[1:]), seconds]
+    rows = [
+        {
+            "begin": round(snapshot.seconds, 3),
+            "end": round(after, 3),
+            "low": (max(part.begin, begin) - begin) / _MIB,
+            "high": (min(part.end, end) - begin) / _MIB,
+            "accessed": round(part.accessed, 3),
+        }
+        for snapshot, after in zip(snapshots, ends, strict=True)
+        for part in snapshot.parts
+        if part.begin < end and begin < part.end
+    ]
+    chart = (
+        alt.Chart(_values(rows))
+        .mark_rect()
+        .encode(
+            x=_seconds("begin", scale=alt.Scale(nice=False)),
+            x2="end:Q",
+            y=alt.Y("low:Q", title=f"MiB after {begin:#x}", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=6)),
+            y2="high:Q",
+            color=alt.Color(
+                "accessed:Q",
+                scale=alt.Scale(domain=[0, 1], range=["#dfe5ec", "#f0a03c", "#b3172f"]),
+                legend=alt.Legend(title="looks with an access", orient="top", format=".0%"),
+            ),
+            tooltip=["begin:Q", "low:Q", "high:Q", alt.Tooltip("accessed:Q", format=".0%")],
+        )
+    )
+    return _finish(chart, 260, "Use by address and time")
 
 
 def fault_addresses(log: FaultLog, number: int, seconds: float) -> Spec:

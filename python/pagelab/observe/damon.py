@@ -1,4 +1,4 @@
-"""DAMON, the kernel's monitor of accesses: whether it runs. pagelab does not use it, and never touches it.
+"""DAMON, the kernel's monitor of accesses: whether it runs for somebody else, whose monitors are never touched.
 
 Source: Documentation/admin-guide/mm/damon/usage.rst of Linux, 6.0 and later; mm/damon/ops-common.c and clear_refs of
     fs/proc/task_mmu.c, 6.18: both read and clear the same accessed bits. What DAMON clears, pagelab still sees, as the
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_ADMIN = Path("/sys/kernel/mm/damon/admin/kdamonds")
+ADMIN = Path("/sys/kernel/mm/damon/admin/kdamonds")
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,23 @@ class Monitor:
 
 def monitors(folder: Path | None = None) -> list[Monitor] | None:
     """The monitors that run now; none if the kernel has no DAMON, or hides it from this user."""
-    folder = folder or _ADMIN
+    folder = folder or ADMIN
     try:
         numbers = sorted(path for path in folder.iterdir() if path.name.isdecimal())
-        return [_monitor(path) for path in numbers if _text(path / "state") == "on"]
+        return [_monitor(path) for path in numbers if text_of(path / "state") == "on"]
     except OSError:
         return None
 
 
 def _monitor(path: Path) -> Monitor:
     contexts = [one for one in (path / "contexts").iterdir() if one.name.isdecimal()]
-    operations = [_text(one / "operations") for one in contexts]
-    pids = [_text(target) for one in contexts for target in one.glob("targets/*/pid_target")]
-    return Monitor(path.name, _text(path / "pid"), operations, [int(pid) for pid in pids if pid.isdecimal()])
+    operations = [text_of(one / "operations") for one in contexts]
+    pids = [text_of(target) for one in contexts for target in one.glob("targets/*/pid_target")]
+    return Monitor(path.name, text_of(path / "pid"), operations, [int(pid) for pid in pids if pid.isdecimal()])
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What a file of DAMON's says."""
     return path.read_text(encoding="ascii").strip()
 
 

@@ -44,6 +44,7 @@ def document(conclusions: Conclusions) -> dict[str, Any]:
         },
         "looks": _looks(conclusions),
         "working_set": _working_set(conclusions),
+        "address_use": [asdict(snapshot) for snapshot in seen.address_use],
         "memory": [_memory(one) for one in conclusions.judgements],
         "projections": [_projection(one) for one in conclusions.projections],
         "machine": asdict(seen.machine) if seen.machine else None,
@@ -66,6 +67,7 @@ def _cost(conclusions: Conclusions) -> dict[str, Any]:
         "own_seconds": seen.budget.own,
         "in_program_seconds_estimated": seen.budget.in_program,
         "first_look_seconds": seen.budget.first_look,
+        "damon_seconds": seen.budget.monitor,
         "share": conclusions.cost_share,
     }
 

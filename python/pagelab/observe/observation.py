@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe import damon
+from pagelab.observe.address_use import AddressMonitor, Snapshot, address_monitor
 from pagelab.observe.budget import CLOCK_SAMPLE_SECONDS, FAULT_SAMPLE_SECONDS, Budget
 from pagelab.observe.code import Stack
 from pagelab.observe.counters import HardwareCounts, counting
@@ -48,6 +49,8 @@ class Settings:
     """Whether accessed bits may be cleared"""
     idle_pages: bool = False
     """Whether that is done by idle page tracking"""
+    damon: bool = False
+    """Whether DAMON monitors the addresses of the first process"""
 
 
 @dataclass
@@ -83,6 +86,8 @@ class Observation:
     pressure: Pressure = field(default_factory=lambda: Pressure(None, {}))
     group_pressure: bool = False
     hardware: HardwareCounts = field(default_factory=lambda: HardwareCounts({}, None))
+    address_use: list[Snapshot] = field(default_factory=list)
+    """What DAMON has told of the first process, if it was asked"""
     machine: MachineState | None = None
     """None if the kernel hides how its free memory lies"""
     pids: dict[int, None] = field(default_factory=dict)
@@ -104,7 +109,7 @@ def observe(
 
     Raises:
         ProcessEndedError: everything ended before anything was seen.
-        UsageError: the program cannot be executed, or the kernel has no idle page tracking.
+        UsageError: the program cannot be executed, or the kernel has no idle page tracking or DAMON.
     """
     is_program = isinstance(target, Program)
     with ExitStack() as stack:
@@ -121,6 +126,8 @@ def observe(
         observation.from_start = is_program
         stack.callback(looks.pagemaps.close)
         run.attach()
+        if settings.damon:
+            run.monitor = stack.enter_context(address_monitor(next(iter(observation.pids))))
         observation.hardware = stack.enter_context(counting(list(observation.pids)))
         begins()
         run.begin()
@@ -147,6 +154,7 @@ class _Run:
         self._counts: dict[int, Totals] = {}
         self._passed_over: set[int] = set()
         self._begin: float | None = None
+        self.monitor: AddressMonitor | None = None
 
     def attach(self) -> None:
         """Adds the processes that there are."""
@@ -297,6 +305,10 @@ class _Run:
             if pid not in self._observation.pids:
                 self._add(pid)
         look = self._looks.look(self._observation.pids, self._begin or 0.0)
+        if self.monitor and not first:
+            if snapshot := self.monitor.snapshot(self._elapsed):
+                self._observation.address_use.append(snapshot)
+            self._budget.monitor = self.monitor.cpu_seconds
         self._budget.in_program += look.in_program_seconds
         if first:
             self._budget.first_look = look.cost_seconds + look.in_program_seconds

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pagelab.observe import changes
+from pagelab.observe import address_use, changes
 from pagelab.observe.conclusions import Conclusions
 from pagelab.observe.heat import curve, heat_map, merged, shades
 from pagelab.observe.kernel_code import OTHER
@@ -40,13 +40,14 @@ def page(conclusions: Conclusions) -> str:
         _changes(conclusions),
         _over_time(conclusions),
         _heat(conclusions),
+        _address_use(conclusions),
         _code(conclusions),
         _machine(conclusions),
         wrapped(missing_lines(conclusions), bullet="* "),
     ]
     titles = (
         *("", "Verdict", "Where the CPU time goes", "Memory", "What changes could save", "Over time"),
-        *("Used memory over time", "Code that faults", "", "Not known here"),
+        *("Used memory over time", "Use by address (DAMON)", "Code that faults", "", "Not known here"),
     )
     return "\n\n".join(
         f"{title}\n\n{part}" if title else part for title, part in zip(titles, parts, strict=True) if part
@@ -237,6 +238,30 @@ def _heat(conclusions: Conclusions) -> str:
     note = (
         f"Second {begin:.1f} to {end:.1f}, {len(heat.intervals)} intervals. Blank: less than 1 % of the mapping was "
         f"used, ░ to 25 %, ▒ to 50 %, ▓ to 90 %, █ more, · unknown{more}."
+    )
+    return f"{_render(table)}\n{wrapped([note])}"
+
+
+def monitored(conclusions: Conclusions) -> list[Judgement]:
+    """The mappings of 2 MiB or more of the process that DAMON monitors, the first one."""
+    first = next(iter(conclusions.observation.pids), None)
+    return [one for one in conclusions.judgements if one.region.pid == first and not one.region.small]
+
+
+def _address_use(conclusions: Conclusions) -> str:
+    """A line per mapping of 2 MiB or more of the process that DAMON monitors; a column is a part of its addresses."""
+    seen = conclusions.observation
+    if not seen.address_use:
+        return ""
+    table = borderless("at", "size", "part of the looks that saw an access", left=(0, 2))
+    regions = [one.region for one in monitored(conclusions)[:_MOST_REGIONS]]
+    for region in sorted(regions, key=lambda one: one.begin):
+        parts = address_use.columns(seen.address_use, region.begin, region.end, _COLUMNS)
+        table.add_row(f"{region.begin:#x}", size_text(region.end - region.begin), shades(parts))
+    note = (
+        f"Mean of {len(seen.address_use)} snapshots. Each line goes from the first address of a mapping to its last "
+        "one. Blank: less than 1 %, ░ to 25 %, ▒ to 50 %, ▓ to 90 %, █ more, · unknown. Memory whose translations stay "
+        "in a TLB seems unused."
     )
     return f"{_render(table)}\n{wrapped([note])}"
 

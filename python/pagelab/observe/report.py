@@ -90,6 +90,13 @@ def _over_time(conclusions: Conclusions) -> Part:
             "the used part of the most that was resident. Where there is none, it is not known."
         )
         figures.append(Figure("Used memory by mapping and time", caption, charts.heat(heat)))
+    use = conclusions.observation.address_use
+    regions = [one.region for one in page.monitored(conclusions)]
+    if use and regions:
+        region = max(regions, key=lambda one: one.largest.resident)
+        caption = "Of the mapping with the most memory: the part of DAMON's looks that saw an access."
+        spec = charts.address_use(use, region.begin, region.end, conclusions.observation.seconds)
+        figures.append(Figure(f"Use by address and time: {charts.name_of(region)}", caption, spec))
     return Part("Over time", "time", figures)
 
 

@@ -12,7 +12,8 @@ def cost_lines(conclusions: Conclusions) -> list[str]:
     """What observing cost, and whether the bound was kept."""
     seen, share = conclusions.observation, conclusions.cost_share
     budget, bound = seen.budget, seen.settings.budget
-    text = f"Observing took {budget.own:.3f} s of CPU time, and about {budget.in_program:.3f} s in the program"
+    thread = f", {budget.monitor:.3f} s in DAMON's thread" if budget.monitor else ""
+    text = f"Observing took {budget.own:.3f} s of CPU time{thread}, and about {budget.in_program:.3f} s in the program"
     if share is None:
         return [f"{text}. The program used no CPU time meanwhile."]
     text = f"{text}: {share:.1%} of the program's CPU time; the bound is {bound:.1%}"
