@@ -2,7 +2,7 @@
 
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{EventKind, Protection};
+use pagelab_trace::{EventKind, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 /// TLBs of one page: every access to another page looks up the stages.
@@ -162,6 +162,49 @@ fn a_pom_tlb_that_is_too_small_walks_for_the_pages_that_its_sets_cannot_hold() {
         // A page that is in neither partition takes two references before its walk.
         assert_eq!(stats.values["tlb.stages.pom.refs"], 10 * pages + walks, "{pages}");
     }
+}
+
+#[test]
+fn a_set_of_a_pom_tlb_gives_up_the_entry_that_was_used_least_recently() {
+    let one_set = r#"machine.tlb.stages.pom={"small_bytes":64,"large_bytes":64}"#;
+    // Its four entries are for pages 0 to 3. Page 0 is used again, so page 4 replaces page 1.
+    let walks = |pages: &[u64]| loads("radix", &[one_set], &[4, 0, 1, 2, 3], pages).values["walk.count"];
+    assert_eq!((walks(&[0, 4]), walks(&[0, 4, 0, 2, 3])), (1, 1));
+    assert_eq!(walks(&[0, 4, 0, 2, 3, 1]), 2);
+}
+
+/// Parent and child take turns as in the script.
+const IN_ORDER: &str = r#"kernel.scheduler={"kind":"recorded"}"#;
+
+#[test]
+fn a_shared_stage_outlives_a_flush_of_a_core_but_no_shootdown() {
+    // A parent loads pages and then its child one, on the same core. In the last of three rounds, a page of the parent
+    // changes before it is loaded.
+    let walks = |stage: &str, pcids: &str| {
+        let after = |rounds: u64| {
+            let mut script = ScriptWriter::new();
+            script.mmap(0, BASE, 1 << 22);
+            script.event(0, EventKind::Fork { child: ProcessIx(1) });
+            let child = script.thread(1);
+            for round in 0..rounds {
+                for page in 0..100 {
+                    if (round, page) == (2, 1) {
+                        let prot = Protection { read: true, ..Protection::default() };
+                        script.event(0, EventKind::Mprotect { addr: BASE + 7 * 4096, len: 4096, prot });
+                    }
+                    script.load(0, BASE + page * 4096);
+                }
+                script.load(child, BASE + 200 * 4096);
+            }
+            run(&config("radix", &[&ONE_PAGE[..], &[stage, pcids, IN_ORDER]].concat()), script.finish(), &[0]).1
+        };
+        [1, 2].map(|rounds| after(rounds + 1).since(&after(rounds)).values["walk.count"])
+    };
+    let large = r#"machine.tlb.stages.large={"entries":"unlimited"}"#;
+    // With one PCID, the core drops what it holds of a process when it switches to another.
+    assert_eq!(walks(large, "kernel.pcids=1"), [101, 101]);
+    assert_eq!(walks(large, "kernel.pcids=6"), [0, 1]);
+    assert_eq!(walks(POM, "kernel.pcids=1"), [0, 1]);
 }
 
 /// A program on two cores: one thread loads pages, and then the other.
