@@ -18,7 +18,7 @@ use crate::layer::{AsidAllocator, Layer};
 use crate::locks::Locks;
 use crate::locks::TaskId;
 use crate::needs::Need;
-use crate::reclaim::{Cgroup, GroupId, Isolated, Pressure, Reclaim, ReclaimScan};
+use crate::reclaim::{Cgroup, GroupId, PagesToScan, Pressure, Reclaim, ReclaimScan};
 use crate::translation_cache::TranslationCaches;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, VirtAddr};
@@ -182,7 +182,7 @@ impl Os {
         )
     }
 
-    /// Scans a layer's pages once for pages to reclaim: isolates some, and examines them.
+    /// Scans a layer's pages once for pages to reclaim: chooses some, and examines them.
     pub fn scan_pages(
         &mut self,
         effects: &mut Effects,
@@ -190,17 +190,17 @@ impl Os {
         pressure: Pressure,
         task: TaskId,
     ) -> ReclaimScan {
-        let isolated = self.layers[layer].isolate_pages(pressure);
-        self.examine_pages(effects, layer, &isolated, task)
+        let pages = self.layers[layer].choose_pages(pressure);
+        self.examine_pages(effects, layer, &pages, task)
     }
 
-    /// Examines isolated pages, and reclaims some. File pages that must be written cannot be read again before the
+    /// Examines chosen pages, and reclaims some. File pages that must be written cannot be read again before the
     /// write completes ([`Self::written_back`]).
     pub fn examine_pages(
         &mut self,
         effects: &mut Effects,
         layer: LayerId,
-        isolated: &Isolated,
+        pages: &PagesToScan,
         task: TaskId,
     ) -> ReclaimScan {
         let cpu = task.cpu;
@@ -208,7 +208,7 @@ impl Os {
         let locks = &self.locks;
         let is_busy = |index, page| locks.holds_page(SpaceId { layer, index }, page);
         let batches = self.costs.held_locks.map(|_| Batches::default());
-        let mut scan = self.layers[layer].examine_pages(context, isolated, batches, &is_busy);
+        let mut scan = self.layers[layer].examine_pages(context, pages, batches, &is_busy);
         scan.absent = self.absent_in_host(layer, &scan.outgoing);
         for &(page, frame) in &scan.files {
             self.begin_write(layer, page, frame, task);

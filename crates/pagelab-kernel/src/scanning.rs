@@ -19,7 +19,7 @@ use crate::held_batches::{Batches, SharedLock};
 use crate::layer::Layer;
 use crate::locks::TaskId;
 use crate::os::Os;
-use crate::reclaim::{Isolated, Pressure, ReclaimScan, plan_examination, plan_scan};
+use crate::reclaim::{PagesToScan, Pressure, ReclaimScan, plan_examination, plan_scan};
 use pagelab_base::ids::LayerId;
 use pagelab_base::step::{BlockKey, Step};
 
@@ -28,10 +28,8 @@ use pagelab_base::step::{BlockKey, Step};
 enum ScanPart {
     /// Take the lock of the lists, and then pages from them; all of the scan if nobody holds locks for a time.
     Begin,
-    /// Hold the lock for the pages that were taken.
-    Isolate(Isolated, Batches),
-    /// Examine them.
-    Examine(Isolated),
+    /// Hold the lock for the pages that were taken, and then examine them.
+    Examine(PagesToScan, Batches),
     /// Put pages back, and free others.
     PutBack(Box<ReclaimScan>, Batches),
 }
@@ -76,8 +74,8 @@ impl Scanning {
         let Some(costs) = &os.costs.held_locks else { return plan_scan(layer, self.pressure, step) };
         match &self.part {
             ScanPart::Begin => self.first_lock(layer).plan_take(layer, step),
-            ScanPart::Isolate(_, batches) | ScanPart::PutBack(_, batches) => batches.plan(layer, costs, step),
-            ScanPart::Examine(isolated) => plan_examination(layer, isolated, step),
+            ScanPart::Examine(pages, batches) if batches.is_empty() => plan_examination(layer, pages, step),
+            ScanPart::Examine(_, batches) | ScanPart::PutBack(_, batches) => batches.plan(layer, costs, step),
         }
     }
 
@@ -97,20 +95,17 @@ impl Scanning {
                 if !os.locks.acquire(key, task) {
                     return ScanProgress::Waits(key);
                 }
-                let isolated = os.layers[id].isolate_pages(self.pressure);
-                let batches = isolated.batches();
-                self.part = ScanPart::Isolate(isolated, batches);
+                let pages = os.layers[id].isolate_pages(self.pressure);
+                let batches = pages.batches();
+                self.part = ScanPart::Examine(pages, batches);
             }
-            ScanPart::Isolate(isolated, batches) => {
+            ScanPart::Examine(_, batches) if !batches.is_empty() => {
                 if let Err(key) = batches.commit(&mut os.locks, id, task) {
                     return ScanProgress::Waits(key);
                 }
-                if batches.is_empty() {
-                    self.part = ScanPart::Examine(std::mem::take(isolated));
-                }
             }
-            ScanPart::Examine(isolated) => {
-                let mut scan = Box::new(os.examine_pages(effects, id, isolated, task));
+            ScanPart::Examine(pages, _) => {
+                let mut scan = Box::new(os.examine_pages(effects, id, pages, task));
                 let batches = scan.batches.take().unwrap_or_default();
                 if batches.is_empty() {
                     return ScanProgress::Ends(scan);

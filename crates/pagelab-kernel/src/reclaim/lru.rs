@@ -30,7 +30,7 @@ pub enum LruPageKind {
 }
 
 /// Age of an entry: the time when it was put at the head of its list, and its position among those of the same time.
-type Age = (u64, u32);
+pub type Age = (u64, u32);
 
 /// A page on a list: one frame or, if it is large, 2^order frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,17 +141,19 @@ impl Lru {
         self.lists[kind as usize][usize::from(active)].values().copied().take(SCAN_PAGES).collect()
     }
 
-    /// Takes the oldest pages from an inactive list. They keep their entries, but no list has them until they are put
-    /// back.
-    pub fn isolate(&mut self, kind: LruPageKind) -> Vec<(Pfn, LruEntry)> {
-        let list = &mut self.lists[kind as usize][0];
-        let taken = std::iter::from_fn(|| list.pop_first()).take(SCAN_PAGES);
-        taken.map(|(_, pfn)| (pfn, self.entries[&pfn])).collect()
+    /// The oldest pages of an inactive list, with their ages.
+    pub fn oldest_inactive(&self, kind: LruPageKind) -> Vec<(Pfn, Age)> {
+        self.lists[kind as usize][0].iter().map(|(&age, &pfn)| (pfn, age)).take(SCAN_PAGES).collect()
     }
 
-    /// Whether a page that was isolated with this entry still is: nobody has put it back, freed it or split it.
-    pub fn is_isolated(&self, (pfn, entry): (Pfn, LruEntry)) -> bool {
-        self.entries.get(&pfn) == Some(&entry)
+    /// Takes pages from their inactive list. They keep their entries, but no list has them until they are put back.
+    pub fn isolate(&mut self, kind: LruPageKind, pages: &[(Pfn, Age)]) {
+        pages.iter().for_each(|(_, age)| _ = self.list(kind, false).remove(age));
+    }
+
+    /// The entry of a page that had this age; `None` if it has been put on a list or freed since.
+    pub fn unmoved(&self, (pfn, age): (Pfn, Age)) -> Option<LruEntry> {
+        self.get(pfn).filter(|entry| entry.age == age)
     }
 
     /// Whether the inactive list should be refilled. Its target share falls with the size of memory.
@@ -213,21 +215,26 @@ mod tests {
         let mut lru = Lru::default();
         lru.add(Pfn(512), 9, kind, false);
         (0..40).for_each(|n| lru.add(Pfn(n), 0, kind, false));
-        let first = lru.isolate(kind);
-        let second = lru.isolate(kind);
-        let numbers = |pages: &[(Pfn, LruEntry)]| pages.iter().map(|(pfn, _)| pfn.0).collect::<Vec<_>>();
+        let mut isolate = || {
+            let pages = lru.oldest_inactive(kind);
+            lru.isolate(kind, &pages);
+            pages
+        };
+        let [first, second, third] = [isolate(), isolate(), isolate()];
+        let numbers = |pages: &[(Pfn, Age)]| pages.iter().map(|(pfn, _)| pfn.0).collect::<Vec<_>>();
         assert_eq!(numbers(&first), std::iter::once(512).chain(0..31).collect::<Vec<_>>());
         assert_eq!(numbers(&second), (31..40).collect::<Vec<_>>(), "another scan gets the next ones");
-        assert_eq!((lru.isolate(kind).len(), lru.frames(kind)), (0, 512 + 40));
+        assert_eq!((third.len(), lru.frames(kind)), (0, 512 + 40));
         // Put back, freed, freed and on a list again, freed in part.
         lru.put(Pfn(0), false, false);
         lru.forget(Pfn(1), 0);
         lru.forget(Pfn(2), 0);
         lru.add(Pfn(2), 0, kind, false);
         lru.forget(Pfn(600), 0);
-        let still: Vec<_> = first.iter().copied().filter(|&page| lru.is_isolated(page)).collect();
-        assert_eq!(numbers(&still), (3..31).collect::<Vec<_>>());
-        assert_eq!(lru.isolate(kind)[..2].iter().map(|(pfn, _)| pfn.0).collect::<Vec<_>>(), [512, 513]);
+        let still: Vec<_> = first.iter().copied().filter(|&page| lru.unmoved(page).is_some()).collect();
+        assert_eq!(numbers(&still), std::iter::once(512).chain(3..31).collect::<Vec<_>>());
+        assert_eq!(lru.unmoved(first[0]).unwrap().order, 0, "the first frame of the large page is as old as that was");
+        assert_eq!(numbers(&lru.oldest_inactive(kind)[..2]), [512, 513]);
         assert_eq!(lru.frames(kind), 511 + 39);
     }
 

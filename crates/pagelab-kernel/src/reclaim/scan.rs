@@ -1,6 +1,6 @@
 //! A scan: examines the oldest pages of a kind, and reclaims them or keeps them.
 
-use super::lru::{Lru, LruEntry, LruPageKind};
+use super::lru::{Age, Lru, LruEntry, LruPageKind};
 use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::context::KernelContext;
@@ -42,16 +42,17 @@ pub struct ReclaimScan {
     pub batches: Option<Batches>,
 }
 
-/// Pages that a scan has taken from the LRU lists of a group to examine them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Isolated {
+/// Pages of an inactive list that a scan is to examine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PagesToScan {
     group: GroupId,
+    kind: LruPageKind,
     /// Pages that it has moved from the active list before, or left there.
     aged: Vec<Pfn>,
-    pages: Vec<(Pfn, LruEntry)>,
+    pages: Vec<(Pfn, Age)>,
 }
 
-impl Isolated {
+impl PagesToScan {
     /// The batches in which the lock of the lists is held. It is held for the first one already.
     pub fn batches(&self) -> Batches {
         let pages = self.pages.iter().map(|&(pfn, _)| pfn).collect();
@@ -59,11 +60,6 @@ impl Isolated {
         // Pages of the active list are taken from it, examined, and put to a list.
         let moves = if aged.is_empty() { vec![pages] } else { vec![aged.clone(), aged.clone(), pages] };
         Batches::under_lru_lock(self.group, moves)
-    }
-
-    /// The pages that are still to be examined.
-    fn rest<'a>(&'a self, lru: &'a Lru) -> impl Iterator<Item = (Pfn, LruEntry)> + 'a {
-        self.pages.iter().copied().filter(|&page| lru.is_isolated(page))
     }
 }
 
@@ -91,34 +87,38 @@ fn va(page: u64) -> VirtAddr {
     VirtAddr::from_page_number(page)
 }
 
-/// Lists the references of a scan under this pressure: the lock of the lists, and those of [`plan_examination`].
+/// Lists the references of a scan under this pressure: the lock of the lists, and those that examine pages.
 pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
     let id = reclaim.group_to_scan(pressure);
     step.kernel(RefKind::Locked, layer.data.lru_line(id));
     step.note_lock(LockKind::Lru);
-    reclaim.oldest(id).into_iter().for_each(|pfn| plan_page(layer, reclaim, pfn, step));
+    plan_pages(layer, reclaim, reclaim.oldest(id).into_iter(), step);
 }
 
-/// Lists the references that examine isolated pages.
-pub fn plan_examination(layer: &Layer, isolated: &Isolated, step: &mut Step) {
+/// Lists the references that examine pages that no other scan can take.
+pub fn plan_examination(layer: &Layer, pages: &PagesToScan, step: &mut Step) {
     let Some(reclaim) = &layer.memory.reclaim else { return };
-    let lru = &reclaim.group(isolated.group).lru;
-    isolated.rest(lru).for_each(|(pfn, _)| plan_page(layer, reclaim, pfn, step));
+    let lru = &reclaim.group(pages.group).lru;
+    let rest = pages.pages.iter().filter(|&&page| lru.unmoved(page).is_some());
+    plan_pages(layer, reclaim, rest.map(|&(pfn, _)| pfn), step);
 }
 
-/// Lists the references that examine a page: its metadata and the entries that map it, a slot of several spaces once.
-fn plan_page(layer: &Layer, reclaim: &Reclaim, pfn: Pfn, step: &mut Step) {
+/// Lists the references that examine pages: to the metadata of each and the entries that map it, a slot of several
+/// spaces once.
+fn plan_pages(layer: &Layer, reclaim: &Reclaim, pages: impl Iterator<Item = Pfn>, step: &mut Step) {
     let mut list = WalkList::new();
-    step.kernel(RefKind::Write, page_metadata(pfn));
-    let mut read = Vec::new();
-    for (space, page) in reclaim.rmap.pages(pfn) {
-        if read.contains(&(space, va(page))) {
-            continue;
+    for pfn in pages {
+        step.kernel(RefKind::Write, page_metadata(pfn));
+        let mut read = Vec::new();
+        for (space, page) in reclaim.rmap.pages(pfn) {
+            if read.contains(&(space, va(page))) {
+                continue;
+            }
+            read.extend(layer.elsewhere(space, va(page)));
+            layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
+            step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
         }
-        read.extend(layer.elsewhere(space, va(page)));
-        layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
-        step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
     }
 }
 
@@ -192,9 +192,9 @@ impl Reclaim {
 }
 
 impl Layer {
-    /// Takes the oldest inactive pages of one kind of one group from their list, to be examined. Before, pages of the
-    /// active list move to an inactive one that is short.
-    pub fn isolate_pages(&mut self, pressure: Pressure) -> Isolated {
+    /// Chooses the oldest inactive pages of one kind of one group, to be examined. Before, pages of the active list
+    /// move to an inactive one that is short.
+    pub fn choose_pages(&mut self, pressure: Pressure) -> PagesToScan {
         let mut reclaim = self.memory.reclaim.take().expect("only such a layer is scanned");
         let turn = reclaim.next_group(pressure);
         let group = turn.group;
@@ -212,31 +212,37 @@ impl Layer {
             lru.put(pfn, stays, false);
             reclaim.counters.deactivated += u64::from(!stays);
         }
-        let pages = lru.isolate(kind);
+        let pages = lru.oldest_inactive(kind);
         reclaim.group_mut(group).lru = lru;
         self.memory.reclaim = Some(reclaim);
-        Isolated { group, aged, pages }
+        PagesToScan { group, kind, aged, pages }
     }
 
-    /// Examines isolated pages once, and puts those back that stay. Pages stay if `is_busy` says that a fault handler
-    /// is working on them. What is moved under locks goes to `batches`, if there are any.
+    /// As [`Self::choose_pages`]; and takes the pages from their list, so that no other scan examines them.
+    pub fn isolate_pages(&mut self, pressure: Pressure) -> PagesToScan {
+        let chosen = self.choose_pages(pressure);
+        let reclaim = self.memory.reclaim.as_mut().expect("only such a layer is scanned");
+        reclaim.group_mut(chosen.group).lru.isolate(chosen.kind, &chosen.pages);
+        chosen
+    }
+
+    /// Examines pages once, and puts those back that stay. Pages stay if `is_busy` says that a fault handler is working
+    /// on them. What is moved under locks goes to `batches`, if there are any.
     pub fn examine_pages(
         &mut self,
         context: KernelContext,
-        isolated: &Isolated,
+        pages: &PagesToScan,
         batches: Option<Batches>,
         is_busy: &dyn Fn(SpaceIx, u64) -> bool,
     ) -> ReclaimScan {
         let mut scan = ReclaimScan { batches, ..ReclaimScan::default() };
         let mut reclaim = self.memory.reclaim.take().expect("only such a layer is scanned");
-        let id = isolated.group;
+        let id = pages.group;
         let mut lru = std::mem::take(&mut reclaim.group_mut(id).lru);
         let mut room = reclaim.swap.as_ref().map_or(0, Swap::room);
         let (mut leaving, mut staying) = (Vec::with_capacity(SCAN_PAGES), Vec::new());
-        for &(pfn, entry) in &isolated.pages {
-            if !lru.is_isolated((pfn, entry)) {
-                continue;
-            }
+        for &(pfn, age) in &pages.pages {
+            let Some(entry) = lru.unmoved((pfn, age)) else { continue };
             let seen = self.look_at(&reclaim, pfn, &entry, is_busy);
             reclaim.counters.scanned += 1;
             scan.under_writeback = scan.under_writeback.or(seen.written);
