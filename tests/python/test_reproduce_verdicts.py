@@ -129,6 +129,22 @@ def test_a_figure_of_something_else_has_no_verdict() -> None:
     assert reasons.why("hash-dont-cache", row, {}) == ""
 
 
+def test_a_figure_that_is_not_comparable_in_size_keeps_its_sign_and_order() -> None:
+    row = _row(20.0, 30.0, 1.0, neutral=0.0, ranked="t", unsized="another part of a fault")
+    other = _row(10.0, 40.0, 1.0, neutral=0.0, ranked="t")
+    assert verdicts.judge([row, other]) == [
+        {"sign": True, "order": False},
+        {"sign": True, "order": False, "size": False},
+    ]
+    assert (verdicts.limits_in_words(row), reasons.why("hash-dont-cache", row, {})) == ("", "")
+    findings = Findings(comparisons=[row])
+    reproduction = REPRODUCTIONS["ptemagnet"]
+    assert shipped.rows(json.loads(report.document(reproduction, 1.0, findings, []))) == [row]
+    why = "no verdict on the size: another part of a fault |"
+    assert f"|  |  | {why}" in report.markdown(reproduction, 1.0, findings)
+    assert f"| {why}  |" in claims_page.page({"hash-dont-cache": _filed("hash-dont-cache", row)})
+
+
 def test_verdicts_are_counted_by_aspect() -> None:
     claims = [Claim("§1", "first", True, "", ""), Claim("§1", "second", None, "", "", "order")]
     counts = verdicts.counts(claims, [_row(20.0, 30.0, neutral=0.0)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelab_studies import REPRODUCTIONS, reasons, shipped, undecided, verdicts
-from pagelab_studies.report import VERDICTS, number, words
+from pagelab_studies.report import VERDICTS, number, size_left_out, words
 from pagelab_studies.study import Claim, Comparison, Reproduction
 from pagelab_studies.window_core import SUFFIX
 
@@ -58,7 +58,8 @@ def _lines(studies: Mapping[str, Filed]) -> Iterator[str]:
         "it does, and *open* that the interval crosses a limit. What makes the interval so wide stands next to the",
         "verdict. A cell is empty if the paper says nothing that could be judged. Figures without an interval count as",
         "exact. Printed figures that are not figures of the same thing as ours, or that follow from the model, have no",
-        "verdict; a table of their own says why.",
+        "verdict; a table of their own says why. Where only the sizes cannot be compared, the table says so instead of",
+        "why they differ.",
         "",
         "The default core waits for each access. Some studies were also run on a core with a window, which overlaps",
         "accesses. Their tables also have the figures and verdicts of that core; *not run* means that a figure was not",
@@ -190,7 +191,7 @@ def _figures(
             *(row.figure, row.item, row.quantity, verdicts.printed_in_words(row), verdicts.limits_in_words(row)),
             *_of_core(row, judged),
             *(_of_core(*beside_it) if beside_it else ("not run", "", "", "")),
-            reasons.why(name, row, {name: one.document for name, one in studies.items()}),
+            size_left_out(row) or reasons.why(name, row, {name: one.document for name, one in studies.items()}),
             undecided.of_figure(name, row, judged) or open_there,
         ]
         yield f"| {' | '.join(cells)} |"

@@ -113,7 +113,7 @@ def _found(reproduction: Reproduction, scale: float, findings: Findings) -> dict
 
 
 def _without_unused(row: Comparison) -> dict[str, Any]:
-    return {key: value for key, value in vars(row).items() if key not in ("bound", "unjudged") or value}
+    return {key: value for key, value in vars(row).items() if key not in ("bound", "unjudged", "unsized") or value}
 
 
 def _bounds(interval: Interval | None) -> dict[str, float] | None:
@@ -180,9 +180,15 @@ def _judged(what: str, claims: Iterable[Claim]) -> Iterable[str]:
 def _row(row: Comparison, judged: verdicts.Verdicts) -> str:
     paper, limits = verdicts.printed_in_words(row), verdicts.limits_in_words(row)
     ours = f"{number(row.ours, row.interval)} {row.unit}"
-    remark = "; ".join(part for part in (row.reason, row.unjudged and f"no verdict: {row.unjudged}") if part)
+    without = row.unjudged and f"no verdict: {row.unjudged}", size_left_out(row)
+    remark = "; ".join(part for part in (row.reason, *without) if part)
     cells = (row.figure, row.item, row.quantity, paper, ours, *words(judged), limits, remark)
     return f"| {' | '.join(cells)} |"
+
+
+def size_left_out(row: Comparison) -> str:
+    """Why only the size of a figure is not judged, in words; empty if it is."""
+    return row.unsized and f"no verdict on the size: {row.unsized}"
 
 
 def words(judged: verdicts.Verdicts) -> list[str]:

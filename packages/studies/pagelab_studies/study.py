@@ -230,6 +230,9 @@ class Comparison:
     unjudged: str = ""
     """Why it has no verdict although the paper prints a number: the two are not figures of the same thing, or ours
     follows from the model. Empty if it has one."""
+    unsized: str = ""
+    """Why its size has no verdict although its sign or order has one: the two show the same effect, on other things or
+    scales. Empty if it has one."""
 
 
 @dataclass(frozen=True)

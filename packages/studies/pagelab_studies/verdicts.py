@@ -41,9 +41,11 @@ def effect(row: Comparison) -> float | None:
 
 
 def limits(row: Comparison) -> tuple[float, float] | None:
-    """Between which our figure has the paper's size; none if the paper prints nothing that has one."""
+    """Between which our figure has the paper's size; none if the paper prints nothing that has one, or if ours is not
+    comparable in size.
+    """
     of_paper = effect(row)
-    if row.unjudged or row.paper is None or of_paper is None:
+    if row.unjudged or row.unsized or row.paper is None or of_paper is None:
         return None
     if row.bound:
         return (-math.inf, row.paper) if row.bound == "at most" else (row.paper, math.inf)
