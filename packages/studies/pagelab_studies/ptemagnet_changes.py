@@ -180,7 +180,9 @@ def _lines(measured: Measurements, findings: Findings) -> None:
                 f"{cells[touched, WITHOUT].value:.2f}; {more.value:+.2f} ({more.low:+.2f} to {more.high:+.2f})"
             )
             holds = more.above(0) if len(both) >= len(SEEDS) else None
-            findings.claims.append(Claim("§5", text, holds, detail, _RESTS_ON))
+            # `ptemagnet` judges the placement without a change.
+            if where != OWN or not touched.startswith(BEFORE):
+                findings.claims.append(Claim("§5", text, holds, detail, _RESTS_ON))
     title = "host PTE lines for each PTE line of the guest, pagerank, by where co-runners run"
     findings.series.append(Series.within("Fig 5 (third party)", title, "lines (1 to 8)", cells))
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from pagelab_studies import hardware_demand_paging_indirect as indirect
 from pagelab_studies import hardware_demand_paging_refills as refills
-from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, ptemagnet_changes, shipped, verdicts
+from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, shipped, verdicts
 from pagelab_studies import mfoe_programs_window as programs_window
 from pagelab_studies.hardware_demand_paging_runs import SHORT
 from pagelab_studies.study import Comparison
-from pagelab_studies.window_core import SUFFIX
 
 CLOSED = 0.5
 """The part of a difference that an experiment must close to explain it."""
@@ -46,22 +45,6 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """The same figure of another study, or of another item."""
-
-    study: str
-    item: str = ""
-
-    def value(self, row: Comparison, documents: Documents) -> float | None:
-        """None if it is not on file."""
-        key = row.figure, self.item or row.item, row.quantity
-        for one in documents.get(self.study, {"comparisons": []})["comparisons"]:
-            if (one["figure"], one["item"], one["quantity"]) == key:
-                return float(one["ours"])
-        return None
-
-
-@dataclass(frozen=True)
 class Experiment:
     """One change, and the figure with it."""
 
@@ -69,7 +52,7 @@ class Experiment:
     quantity: str
     """How the quantities begin that it is about."""
     change: str
-    after: Cell | Figure
+    after: Cell
     before: Cell | None = None
     """The figure without the change, if it is of a similar workload; ours is then moved by the difference."""
     items: tuple[str, ...] = ()
@@ -92,12 +75,8 @@ class Experiment:
         return None if before is None else row.ours + after - before
 
 
-_STC, _PTE = "software-translation-cache", "ptemagnet"
+_STC = "software-translation-cache"
 _PRODUCT = "walk time saved, matmul, faults of the product"
-_REGIONS = "regions of 32 KiB in more than two lines"
-_BESIDE = "pagerank beside co-runners"
-_TOUCHES = "each page of 256 MiB once, by a program that runs alone, reserved pages "
-_FRESH, _AGED = "after first touches", "the same, guest memory aged"
 
 REPLAYED = (
     ("speed-up, replay", tuple(mfoe_programs.RECORDINGS)),
@@ -190,38 +169,6 @@ EXPERIMENTS = (
         Cell(_STC, _PRODUCT, "1000 host 2 MiB", "as published"),
         Cell(_STC, _PRODUCT, "1000", "as published"),
         ("matmul 1000², product", "matmul 1000², all faults"),
-    ),
-    Experiment(_PTE, _REGIONS, "guest memory aged", Figure(_PTE, f"{_BESIDE}, aged"), items=(_BESIDE,)),
-    *(
-        Experiment(
-            study,
-            "time saved",
-            "guest memory aged",
-            Figure(study, f"{which}, {_AGED}{whose}"),
-            items=(f"{which}, {_FRESH}{whose}",),
-        )
-        for study, whose in ((_PTE, ""), (_PTE, ", co-runners reserve too"), (_PTE + SUFFIX, ""))
-        for which in ("mean", "most")
-    ),
-    *(
-        Experiment(
-            _PTE,
-            "time saved",
-            "guest memory aged",
-            Cell("ptemagnet-changes", ptemagnet_changes.SAVED, which, "saved"),
-            items=(f"{which}, first touches included",),
-        )
-        for which in ("mean", "most")
-    ),
-    *(
-        Experiment(
-            _PTE,
-            "time saved",
-            f"the cost of a reserved page {other}",
-            Figure(_PTE, _TOUCHES + other),
-            items=(_TOUCHES + one,),
-        )
-        for one, other in (("as set", "at equal cost"), ("at equal cost", "as set"))
     ),
 )
 

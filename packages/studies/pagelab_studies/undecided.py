@@ -52,10 +52,9 @@ CAUSES = (
     Cause("mfoe-programs", "", "the nine programs differ: the range is the 95 % interval of their mean"),
     Cause("mfoe", "fault processes", _BURSTS),
     Cause("mfoe", "", _BETWEEN),
-    Cause(
-        "ptemagnet",
-        "first touches included",
-        "what a reserved page costs is not printed: a look-up of 20 to 368 cycles",
+    *(
+        Cause("ptemagnet", about, "what a reserved page costs is not printed: a look-up of 20 to 368 cycles")
+        for about in ("first touches included", "each page of 256 MiB once")
     ),
     Cause("ptemagnet", "", _SEEDS),
     *(
