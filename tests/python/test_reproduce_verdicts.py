@@ -176,6 +176,31 @@ def test_an_experiment_explains_what_it_closes_by_half(after: float, kind: str, 
     assert reasons.why(study, row, {}) == "unexplained"
 
 
+@pytest.mark.parametrize(
+    ("ours", "after", "kind", "words"),
+    [
+        (100.0, 71.0, "explained", "71 %, within the paper's range"),
+        (100.0, 84.0, "explained", "84 %, which closes 73 % of the difference"),
+        (100.0, 40.0, "explained", "40 %, past the paper's"),
+        (100.0, 90.0, "unexplained", "90 %, which closes 45 % of the difference"),
+        (20.0, 60.0, "explained", "60 %, within the paper's range"),
+        (20.0, 40.0, "explained", "40 %, which closes 83 % of the difference"),
+        (20.0, 30.0, "unexplained", "30 %, which closes 42 % of the difference"),
+    ],
+)
+def test_a_range_of_the_paper_is_no_single_figure(ours: float, after: float, kind: str, words: str) -> None:
+    row = _row(78.0, ours, item="YCSB-A", quantity="synchronous refills fewer by", printed=(44.0, 78.0))
+    assert verdicts.printed_in_words(row) == "44 to 78 %"
+    assert verdicts.printed_in_words(_row(9.0, 9.0, printed=(8.5, 9.5))) == "9 %", "what rounding allows"
+    values = [["YCSB-A", "128 free pages", after, None]]
+    series = [{"title": "Fewer synchronous refills, by mix", "values": values}]
+    study = "hardware-demand-paging"
+    documents = {study: {"series": series, "comparisons": []}}
+    assert reasons.kind(study, row, documents) == kind
+    text = f"128 free pages: {words}"
+    assert reasons.why(study, row, documents) == (text if kind == "explained" else f"unexplained ({text})")
+
+
 def test_a_range_that_reaches_the_paper_leaves_a_size_open() -> None:
     assert reasons.why("mfoe", _row(37.0, 24.0, 5.0), {}) == "open: our range reaches the limits"
     assert reasons.why("mfoe", _row(37.0, 35.0, 5.0), {}) == ""

@@ -81,6 +81,8 @@ _PLACES = {
     14: ", both hardware threads of seven cores",
     16: ", the kernel's threads on their CPUs",
 }
+"""More threads than cores. The slides do not say where the kernel's threads then run, nor how many threads there are:
+so what is said of these is a question of our own."""
 _PLACED = {
     14: "; the eighth core is left to the kernel's threads",
     16: (
@@ -123,6 +125,7 @@ def evaluate(measured: Measurements) -> Findings:
         _section_ratios,
         refills.section,
         misses.section,
+        misses.served,
         events.section,
         _section_introduction,
         _section_reclaim,
@@ -139,11 +142,11 @@ def evaluate(measured: Measurements) -> Findings:
         "else: there is one seed, and one choice of the unit's sizes, except for refills. The kernel's stages alone, "
         "without any of these costs, take longer than the unit's steps. So the sign of one thread's gain at equal "
         "misses follows from the models; its size was measured.",
-        "The slides do not say how many threads read. The machine has 16 hardware threads, so each number has its "
-        "own verdict. Up to 8 threads have a core each. With 14, both hardware threads of all cores but one are "
-        "busy. With 16, kpted and kswapd run on the CPU of one thread, and the others wait for it at the end; a "
-        "kernel's scheduler could avoid that placement. Hardware threads share caches and TLBs here, but no "
-        "execution units.",
+        "The slides do not say how many threads read. Up to 8 threads have a core each, and each number has its own "
+        "verdict. More are questions of our own, since where the kernel's threads run is our choice. With 14, both "
+        "hardware threads of all cores but one are busy. With 16, kpted and kswapd run on the CPU of one thread, and "
+        "the others wait for it at the end; a kernel's scheduler could avoid that placement. Hardware threads share "
+        "caches and TLBs here, but no execution units.",
         "Memory is full in every window except those of single misses, and reclaim keeps pace; other runs are "
         "refused. Sizes are a 64th or less of the slides'. So the unit's queue of 16 MiB is 3 to 6 % of memory.",
         "The slides' table has six patterns for seven columns. Here uniform is read as that of both FIO and DBBench, "
@@ -152,7 +155,7 @@ def evaluate(measured: Measurements) -> Findings:
         "The processor's events are those of the program alone. The lines that kernels touch include kpted's, on "
         "another core. User IPC is an estimate: no branch predictor, no out-of-order core that hides misses, and a "
         f"footprint of the kernel that was measured on a virtual machine ({LINES:,} lines per request, down to a "
-        "quarter). The paper's +7.0 % is of a real core, so the sign can be compared, and the size hardly.",
+        "quarter). The paper's +7.0 % is of a real core, so only the sign has a verdict.",
         "A log-structured tree stands for RocksDB: its major faults per operation are within 15 % of those of RocksDB "
         "7.8.3 under the same limit (docs/major-faults.md), and it executes as many instructions. The B+tree is beside "
         "it, and what is said of it alone is a question of our own.",
@@ -272,6 +275,7 @@ def section_reads(measured: Measurements, findings: Findings, most_threads: int 
                 gain.above(0),
                 f"{gain.value:.1f} % ({gain.low:.1f} to {gain.high:.1f})",
                 f"{_COSTS}; {_UNIT}{_PLACED.get(threads, '')}",
+                ours=threads in _PLACES,
             )
         )
 

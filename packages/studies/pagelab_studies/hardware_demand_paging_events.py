@@ -10,7 +10,7 @@ Deviations: instructions per cycle are an estimate. The core is in order, waits 
 from collections.abc import Callable, Mapping, Sequence
 
 from pagelab.results.headline import user_ipc
-from pagelab_studies.hardware_demand_paging_runs import FACTORS, LSM, OTHER_STORE, STORE, SYSTEMS
+from pagelab_studies.hardware_demand_paging_runs import FACTORS, LSM, OTHER_CORE, OTHER_STORE, STORE, SYSTEMS
 from pagelab_studies.interval import Interval
 from pagelab_studies.study import Claim, Comparison, Findings, Measurement, Measurements, Series, figure
 
@@ -107,10 +107,11 @@ def _instructions(measured: Measurements, store: str, findings: Findings) -> Non
             "%",
             PAPER_IPC,
             more.value,
-            "an estimate: instructions by the program's own cycles on an in-order core; the paper's is of a real core",
+            "an estimate: instructions by the program's own cycles on an in-order core",
             more,
             neutral=0.0,
             unjudged="" if store == LSM else OTHER_STORE,
+            unsized=OTHER_CORE if store == LSM else "",
         )
     )
     findings.claims.append(

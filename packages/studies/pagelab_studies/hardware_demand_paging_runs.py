@@ -56,6 +56,8 @@ STORES = {
 """What the slides' table has of stores, and mix F, which it has not. Which of its columns are whose is our reading."""
 OTHER_STORE = "the paper's store is RocksDB"
 """Why the B+tree's figures have no verdict."""
+OTHER_CORE = "the paper's is of a real core that overlaps accesses"
+"""Why the size of a gain in instructions per cycle has none."""
 NOT_IN_SLIDES = "f"
 """What is said of this mix is a question of our own."""
 KPOOLD_MIXES = ("a", "b", "c", "d", "e", "f")

@@ -224,7 +224,7 @@ class Comparison:
     ranked: str = ""
     """Names the figures of the paper that this one has an order with; empty if none."""
     printed: tuple[float, float] | None = None
-    """The range that the paper gives, or that its rounding allows."""
+    """The range that the paper gives, of which `paper` is an end, or that its rounding allows, with `paper` inside."""
     bound: Bound = ""
     """What the paper's figure bounds, if it is not a figure itself: "less than" is `at most`, "over" is `at least`."""
     unjudged: str = ""

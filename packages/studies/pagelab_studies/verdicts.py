@@ -65,8 +65,12 @@ def limits_in_words(row: Comparison) -> str:
 
 
 def printed_in_words(row: Comparison) -> str:
-    """What the paper prints."""
-    return row.without if row.paper is None else f"{row.bound} {row.paper:g} {row.unit}".lstrip()
+    """What the paper prints: a figure, or a range if it gives one."""
+    if row.paper is None:
+        return row.without
+    given = row.printed is not None and row.paper in row.printed
+    figure = f"{row.printed[0]:g} to {row.printed[1]:g}" if row.printed and given else f"{row.paper:g}"
+    return f"{row.bound} {figure} {row.unit}".lstrip()
 
 
 def differs(row: Comparison) -> bool:
