@@ -49,6 +49,9 @@ def test_tables_without_mmu_caches_are_judged_by_their_walks(less: bool) -> None
 
     findings = _evaluated(space.without_mmu_caches, stats)
     assert [claim.holds for claim in findings.claims] == [less] * 2 * len(space.PROGRAMS)
+    papers = [claim.text for claim in findings.claims if not claim.ours]
+    assert len(papers) == len(space.PROGRAMS)
+    assert all("(compact)" in text for text in papers), "the paper calls the chained table flawed"
     (table,) = findings.series
     assert {table.values[workload.name, "radix: references of a walk"] for workload in space.PROGRAMS} == {4}
 

@@ -1,6 +1,7 @@
 """Statements that follow from tables alone, Fig 9a of MFOE, and the designs of section 6: by made-up figures."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -14,8 +15,10 @@ from pagelab_studies import (
     ptemagnet_runs,
     ptemagnet_tables,
     study,
+    undecided,
     window_core,
 )
+from pagelab_studies import hash_dont_cache_clusters as clusters
 from pagelab_studies.hardware_demand_paging_runs import LSM, STORE
 from pagelab_studies.hash_dont_cache_related import (
     COALESCED,
@@ -26,6 +29,7 @@ from pagelab_studies.hash_dont_cache_related import (
     SPECULATIVE_HASHED,
     VARIABLE,
 )
+from pagelab_studies.hash_dont_cache_runs import CACTUS
 from pagelab_studies.interval import Interval
 from pagelab_studies.study import Findings, Series
 
@@ -75,25 +79,50 @@ def test_references_of_spec_are_the_mean_of_the_analogues() -> None:
     assert all(row.unjudged for row in findings.comparisons), "the paper's is an average of all of SPEC"
 
 
-@pytest.mark.parametrize(("most", "holds"), [(12, True), (22, False), (-3, False)])
-def test_up_to_20_per_cent_are_the_most_of_all_programs(most: float, holds: bool) -> None:
+def test_references_in_total_are_a_question_of_our_own_by_program() -> None:
     member = hash_dont_cache_tables.FEWER
-    findings = _with(hash_dont_cache_tables.IN_TOTAL, {("a", member): _around(-30, 1), ("b", member): _around(most, 1)})
+    findings = _with(hash_dont_cache_tables.IN_TOTAL, {("a", member): _around(-30, 1), ("b", member): _around(12, 1)})
     hash_dont_cache_tables.references_in_total(findings)
-    assert [(claim.holds, claim.ours) for claim in findings.claims] == [(holds, False), (False, True), (most > 0, True)]
+    assert [(claim.holds, claim.ours) for claim in findings.claims] == [(False, True), (True, True)]
+    assert [(row.item, row.ours, bool(row.unjudged)) for row in findings.comparisons] == [
+        ("a", -30, True),
+        ("b", 12, True),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("gains", "faster", "inside"),
-    [((16, 37), True, True), ((16, 40), True, False), ((16, 38), True, None), ((-1, 16), False, False)],
-)
-def test_a_range_of_programs_is_held_to_a_range_of_programs(
-    gains: tuple[float, float], faster: bool, inside: bool | None
+@pytest.mark.parametrize(("gains", "faster"), [((16, 40), True), ((-1, 16), None), ((-2, 16), False)])
+def test_guests_become_faster_or_not_by_an_amount_that_is_not_judged(
+    gains: tuple[float, float], faster: bool | None
 ) -> None:
-    cells = {(name, "free"): _around(gain, 1) for name, gain in zip("ab", gains, strict=True)}
+    cells = {(name, "free"): _around(gain, 1.5) for name, gain in zip("ab", gains, strict=True)}
     findings = _with(hash_dont_cache_tables.SPEED_UP, cells)
     hash_dont_cache_tables.nested_walk_cache(findings)
-    assert [claim.holds for claim in findings.claims] == [faster, inside]
+    assert [claim.holds for claim in findings.claims] == [faster]
+    assert [row.ours for row in findings.comparisons] == list(gains)
+    assert all(row.unjudged for row in findings.comparisons), "the paper quotes AMD's programs on AMD's processor"
+
+
+@pytest.mark.parametrize(("half", "holds"), [(12, True), (10.5, None), (8, False)])
+def test_slots_of_half_a_line_are_judged_by_cycles(half: float, holds: bool | None) -> None:
+    title, columns = hash_dont_cache_tables.CYCLES_BY_CLUSTER, [f"{size} pages per slot" for size in clusters.SIZES]
+    cells = {("a", column): _around(cycles, 0.5) for column, cycles in zip(columns, (half, 10, 99), strict=True)}
+    findings = _with(title, cells)
+    hash_dont_cache_tables.slots_of_half_a_line(findings)
+    assert [(claim.holds, claim.ours) for claim in findings.claims] == [(holds, False)]
+
+
+@pytest.mark.parametrize(("virtual", "holds"), [(20, True), (10.5, None), (5, False)])
+def test_figs_10_and_11_are_judged_without_the_constructed_analogue(virtual: float, holds: bool | None) -> None:
+    for number, (title, design) in hash_dont_cache_tables.SAVED.items():
+        cells = {(CACTUS.name, f"bare {design}"): _around(99, 1), (CACTUS.name, f"virtual {design}"): _around(1, 1)}
+        cells |= {("a", f"bare {design}"): _around(10, 1), ("a", f"virtual {design}"): _around(virtual, 1)}
+        findings = _with(title, cells)
+        hash_dont_cache_tables.without_conflicts("a core")(findings)
+        assert [(claim.figure, claim.holds, claim.ours) for claim in findings.claims] == [(number, holds, False)]
+        (judged,) = (undecided.of_claim("hash-dont-cache", replace(claim, holds=None)) for claim in findings.claims)
+        with_it = replace(findings.claims[0], text=findings.claims[0].text.partition(", without")[0], holds=None)
+        assert "hash functions" in judged
+        assert "placements of cactusADM*'s frames" in undecided.of_claim("hash-dont-cache", with_it)
 
 
 @pytest.mark.parametrize(("left", "holds"), [(0, True), (99, None), (120, False)])
@@ -231,8 +260,8 @@ _WALKS = {"radix": 100, "perfect": 50, LRU: 90, VARIABLE: 80, COALESCED: 52, "di
 _WALKS |= {"nested dual direct": 0, SPECULATIVE: 200, SPECULATIVE_HASHED: 202}
 
 
-def _related(changes: Mapping[str, Mapping[str, int]]) -> dict[str, bool | None]:
-    """Verdicts if statistics of some systems are others than those of a world in which the paper is right."""
+def _related(changes: Mapping[str, Mapping[str, int]]) -> Findings:
+    """What is found if statistics of some systems are others than those of a world in which the paper is right."""
     made = []
     for run in hash_dont_cache_related.related_runs():
         cycles = 1000 * _WALKS.get(run.system, 300 if run.system == "nested radix" else 100)
@@ -249,11 +278,15 @@ def _related(changes: Mapping[str, Mapping[str, int]]) -> dict[str, bool | None]
             **changes.get(run.system, {}),
         }
         made.append(study.Measurement(run, run.accesses, stats, (stats,) * study.PARTS))
-    return _holds(hash_dont_cache_related.evaluate(study.Measurements(made)))
+    return hash_dont_cache_related.evaluate(study.Measurements(made))
 
 
 def test_designs_of_section_6_are_as_the_paper_says_in_a_world_of_its_own() -> None:
-    assert [text for text, holds in _related({}).items() if holds is not True] == []
+    findings = _related({})
+    assert [text for text, holds in _holds(findings).items() if holds is not True] == []
+    assert [row.quantity for row in findings.comparisons if not row.unjudged] == []
+    removed = [row.ours for row in findings.comparisons if row.quantity == "TLB misses that a direct segment removes"]
+    assert removed == [90] * len(hash_dont_cache_related.PROGRAMS)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +297,12 @@ def test_designs_of_section_6_are_as_the_paper_says_in_a_world_of_its_own() -> N
         ({COALESCED: {"walk.cycles": 61_000}}, "alone comes close to perfect"),
         ({SPECULATIVE: {"cycles.translation": 310_000}}, "saves run time of a virtual machine"),
         ({SPECULATIVE_HASHED: {"cycles.translation": 260_000}}, "have little effect on run time"),
-        ({"direct segment": {"walk.count": 600}}, "majority of TLB misses"),
         ({"nested VMM direct": {"cycles.translation": 300_000}}, "VMM direct: near bare metal"),
         ({"nested dual direct": {"walk.cycles": 20_000}}, "almost no translation overhead"),
     ],
 )
 def test_a_design_that_is_otherwise_breaks_its_statement(changes: Mapping[str, Mapping[str, int]], text: str) -> None:
-    verdicts = {statement: holds for statement, holds in _related(changes).items() if text in statement}
+    verdicts = {statement: holds for statement, holds in _holds(_related(changes)).items() if text in statement}
     assert verdicts
     assert set(verdicts.values()) == {False}
 

@@ -258,10 +258,10 @@ def _cycles(cycles: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("worst", "both", "chained", "verdicts"),
     [
-        # Gains of 41 and 50 %; 2000 cycles by 1600 are 25 %; 1100 references by 1200.
+        # Gains of 41 and 50 %; 2000 cycles by 1600; 1100 references by 1200.
         (1180, 1600, 2000, (True, True, True)),
-        # 30 % is less than four fifths of 50; 2000 by 1900 are 5 %; 1100 by 1400 are a fifth and more.
-        (1400, 1900, 4000, (False, False, False)),
+        # 30 % is less than four fifths of 50; 2000 by 2100; 1100 by 1080.
+        (1400, 2100, 800, (False, False, False)),
     ],
 )
 def test_claims_on_mmu_caches_follow_the_figures(
@@ -273,17 +273,15 @@ def test_claims_on_mmu_caches_follow_the_figures(
     made = [_made(run, _cycles(cycles[run.system])) for run in hash_dont_cache_caches.runs()]
     findings = _of_caches(study.Measurements(made))
     alike, nested, total = verdicts
-    of_amd = "entries of the host in a page walk cache make guests 15"
-    expected = {"all kinds": alike, of_amd: nested, "radix tables with MMU caches make up to": total}
-    # Signs: guests become faster, and radix tables make fewer references, either way.
-    expected |= {"entries of the host": True, "radix tables": True}
+    expected = {"all kinds": alike, "entries of the host": nested, "radix tables": total}
     for claim in findings.claims:
         assert claim.holds is next(holds for text, holds in expected.items() if claim.text.startswith(text)), claim
     programs = len(hash_dont_cache_caches.PROGRAMS)
     kinds, conditions = len(hash_dont_cache_caches.LOOK_UPS), len(hash_dont_cache_caches.NESTED_CONDITIONS)
     questions = programs * kinds + len(hash_dont_cache_caches.COUNTED)
     assert len([claim for claim in findings.claims if claim.ours]) == questions
-    assert len(findings.claims) == questions + 2 * conditions + 1
+    assert len(findings.claims) == questions + conditions
+    assert all(row.unjudged for row in findings.comparisons)
 
 
 def test_mmu_caches_are_compared_by_short_runs() -> None:
@@ -308,17 +306,17 @@ def test_mmu_caches_are_compared_by_short_runs() -> None:
 
 
 def test_conditions_of_mmu_caches_are_judged_apart() -> None:
-    """Free look-ups make all kinds alike, and the nested cache gain as much as AMD's."""
+    """Free look-ups make all kinds alike, and the nested cache gain."""
 
     def cycles(run: study.Run) -> int:
         free = "free look-up" in run.label
         if run.system.startswith("nested"):
-            return 2000 if hash_dont_cache_caches.GUEST_ONLY in run.system else 1600 if free else 1900
+            return 2000 if hash_dont_cache_caches.GUEST_ONLY in run.system else 1600 if free else 2100
         return 2000 if run.system == "none" else 1400 if run.system == "page walk" and not free else 1000
 
     made = [_made(run, _cycles(cycles(run))) for run in hash_dont_cache_caches.runs()]
     for claim in _of_caches(study.Measurements(made)).claims:
-        if claim.figure == "§3.2" and claim.aspect == "size":
+        if claim.figure == "§3.2":
             assert claim.holds is ("free look-up" in claim.text), claim
 
 

@@ -56,14 +56,16 @@ _RESTS_ON = {
 NOTES = (
     "MMU caches of all kinds spare the same references. Where a look-up costs 2 cycles, kinds tagged by physical "
     "address gain a third of what the others do: they need three look-ups per walk, one after the other. Where it "
-    "costs nothing, all kinds gain within 1 % of each other. So the statement of §3.2 is about references, as in Barr "
-    "et al., who count them.",
+    "costs nothing, all kinds gain within 1 % of each other. So the statement of §3.2, which is about performance, "
+    "holds here if look-ups are free, and does not if they take 2 cycles, which is Table 3's latency of the caches "
+    "tagged by virtual address.",
     "What a nested page walk cache gains depends on what else holds the host's entries. Where walkers read the L1 data "
     "cache (4 cycles), a look-up of 2 cycles saves little, and up to 24 of them follow one another. Where look-ups "
     "cost nothing, or where entries bypass the L1 data cache as in AMD's processors (12 cycles), it gains more than "
-    "twice as much. The paper's 15 to 38 % lie between these cases. AMD's programs are not here.",
-    "References in total: milc*'s walks take 1.13 references, as the paper says of SPEC (§1). Those of the three "
-    "others take 1.4 to 1.9, since most of their upper entries miss the MMU cache; a chained table makes fewer then.",
+    "twice as much. The paper's 15 to 38 % are of AMD's programs, which are not here: they have no verdict.",
+    "References in total: milc*'s walks happen to take 1.13 references. That is the paper's average over SPEC (§1), "
+    "which is of other programs. Those of the three others take 1.4 to 1.9, since most of their upper entries miss "
+    "the MMU cache; a chained table makes fewer then.",
 )
 
 

@@ -234,7 +234,8 @@ def add_gains(findings: Findings, gains: dict[tuple[str, str], Interval], worklo
         text = f"{title}: more in a virtual machine than on bare metal"
         detail = f"the difference is {least} points at least"
         holds = all_hold(one.above(0) for one in more)
-        findings.claims.append(Claim(number, text, holds, detail, rests_on(core, *both), "order"))
+        # The paper's statement is judged without the analogue of cactusADM (`hash_dont_cache_tables`).
+        findings.claims.append(Claim(number, text, holds, detail, rests_on(core, *both), "order", ours=True))
         for suite, label in ((GUPS, "GUPS"), (GRAPHS, "Graph500")):
             names = [workload.name for workload in suite]
             for kind, member in zip(KINDS, members, strict=True):
@@ -304,7 +305,10 @@ def perfect_or_hashed(measured: Measurements, findings: Findings) -> None:
         else:
             text = f"{name}, {kind}: perfect MMU caches save more than hashed tables"
         detail = f"{more} % more of the walk cycles"
-        findings.claims.append(Claim("Table 4", text, more.above(0), detail, rests, "order"))
+        perfect, hashed = TABLE_4[name][:2] if kind == "bare" else TABLE_4[name][2:]
+        # Where the table rounds both to the same figure, it is the text that says so.
+        figure = "§5.3" if perfect == hashed else "Table 4"
+        findings.claims.append(Claim(figure, text, more.above(0), detail, rests, "order"))
     _shares(measured, findings)
 
 

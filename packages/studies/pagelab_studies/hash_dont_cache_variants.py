@@ -119,7 +119,7 @@ def evaluate(measured: Measurements) -> Findings:
     findings.notes += [
         "All runs of the study were made, in windows of their full length.",
         "cactusADM*'s entries stay in the caches, so clusters save it no misses. They collide more often than single "
-        "entries (1.16 lines per walk, not 1.04), and that is what its walks cost more under them.",
+        "entries (1.16 lines per walk, not 1.04). That is why its walks take more cycles with clusters.",
         "The linear model takes cycles of walks at their full price. The overlapping core hides some of them "
         "otherwise than it hides those of 2 MiB pages, so it is up to 3 points off.",
         *space.NOTES,

@@ -166,8 +166,9 @@ def markdown(reproduction: Reproduction, scale: float, findings: Findings) -> st
     ]
     for series in findings.series:
         lines += ["", f"## {series.figure}: {series.title} ({series.unit})", "", *_grid(series)]
-    lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes), ""]
-    return "\n".join(lines)
+    if findings.notes:
+        lines += ["", "## What to know", "", *(f"- {note}" for note in findings.notes)]
+    return "\n".join([*lines, ""])
 
 
 def _judged(what: str, claims: Iterable[Claim]) -> Iterable[str]:
