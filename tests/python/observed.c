@@ -169,12 +169,32 @@ static void idle(double end)
 		usleep(10000);
 }
 
+// Two processes that hand a byte to each other.
+static void switching(double end)
+{
+	int there[2], back[2];
+	char byte = 0;
+
+	if (pipe(there) || pipe(back))
+		exit(1);
+	if (!fork()) {
+		close(there[1]);
+		while (read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1)
+			;
+		_exit(0);
+	}
+	while (now(CLOCK_MONOTONIC) < end)
+		if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+			exit(1);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(double end);
 } MODES[] = { { "hot", hot },   { "sparse", sparse }, { "streaming", streaming }, { "doubling", doubling },
 	      { "many", many }, { "rate", rate },     { "cold_huge", cold_huge }, { "share", share },
-	      { "idle", idle },   { "plain", plain } };
+	      { "idle", idle },   { "plain", plain },
+	      { "switching", switching } };
 
 int main(int count, char **arguments)
 {

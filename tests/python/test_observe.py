@@ -21,6 +21,7 @@ from pagelab import UsageError
 from pagelab.confidence.wilson import share_interval
 from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe import events, processes
+from pagelab.observe.budget import COUNTED_SWITCH_SECONDS, SAMPLED_SWITCH_SECONDS
 from pagelab.observe.events import EventsRefusedError
 from pagelab.observe.observation import Settings, observe
 from pagelab.observe.targets import Processes
@@ -405,6 +406,31 @@ def test_without_events_the_rest_is_observed(
     assert "Faults and CPU time are those of /proc/PID/stat" in words
     assert 1.5 * 5000 * 0.8 <= observation.totals.faults <= 2.5 * 5000
     assert observation.totals.cpu_seconds > 0.1
+
+
+def test_switches_of_context_are_a_part_of_the_cost(running: Callable[..., subprocess.Popen[str]]) -> None:
+    from pagelab.observe.conclusions import conclude
+    from pagelab.observe.page import page
+
+    process = running("switching", 6)
+    observation = observe(Processes([process.pid]), Settings(4.0, 0.5, 0.02, True))
+    if observation.events_refused or not observation.kernel_seen:
+        pytest.skip("this user may not count what the kernel does")
+    switches = observation.totals.switches
+    assert switches > 1_000
+    least, most = (
+        switches * cost for cost in (COUNTED_SWITCH_SECONDS, COUNTED_SWITCH_SECONDS + SAMPLED_SWITCH_SECONDS)
+    )
+    assert least <= observation.budget.switches < most
+    assert observation.budget.in_program >= observation.budget.switches
+    text = " ".join(page(conclude(observation, None)).split())
+    assert "the program switches context" in text
+    assert "counts are those of /proc/PID/stat" in text
+    given_up = re.search(r"from second ([\d.]+) on: the program switches", text)
+    assert given_up
+    counted = [cpu for at, _, cpu in observation.rates if at <= float(given_up[1])]
+    # CPU time is counted after that, too.
+    assert observation.totals.cpu_seconds > counted[-1] + 0.1
 
 
 def test_nothing_is_left_open() -> None:

@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 FAULT_SAMPLE_SECONDS = 2e-6
 CLOCK_SAMPLE_SECONDS = 4e-6
 """In the observed program, for a sample with its call chain. Estimates"""
+SAMPLED_SWITCH_SECONDS, COUNTED_SWITCH_SECONDS = 5e-6, 2e-6
+"""In the kernel, for a switch of context of a thread: its events are switched, too, those that sample and those that
+count. Estimates, of runs that docs/observe.md describes"""
 _SAMPLING_PART = 0.5
 """Of the bound; the rest is for looks at the memory"""
 _UNCOUNTED_SECONDS = 0.005
 """What samples may take of a program that has hardly run yet"""
+_LEAST_SECONDS = 0.5
+"""CPU time of the program that tells how often it switches context"""
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Budget:
     """CPU seconds that samples took, here and in the program"""
     in_program: float = 0.0
     """CPU seconds that observing took in the program, estimated"""
+    switches: float = 0.0
+    """That part of it which switches of context take"""
     monitor: float = 0.0
     """CPU seconds of DAMON's thread"""
     _begin: float = field(default_factory=time.process_time)
@@ -48,6 +55,10 @@ class Budget:
     def allows(self, seconds: float, program_seconds: float) -> bool:
         """Whether so many more CPU seconds keep to the bound, after so many of the program."""
         return self.spent - self.first_look + seconds <= self.share * program_seconds
+
+    def allows_switches(self, program_seconds: float) -> bool:
+        """Whether switches of context have taken no more than their part of the bound, once that can be told."""
+        return program_seconds < _LEAST_SECONDS or self.switches <= self.share * _SAMPLING_PART * program_seconds
 
     def allows_sampling(self, program_seconds: float) -> bool:
         """Whether samples have taken no more than their part of the bound."""

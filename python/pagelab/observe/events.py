@@ -53,7 +53,7 @@ class Software(IntEnum):
     CPU_CLOCK = 0
     TASK_CLOCK = 1
     PAGE_FAULTS = 2
-    MINOR_FAULTS = 5
+    CONTEXT_SWITCHES = 3
     MAJOR_FAULTS = 6
 
 

@@ -13,7 +13,13 @@ from pagelab._engine import UsageError
 from pagelab.host.contiguity import ProcessEndedError
 from pagelab.observe import damon
 from pagelab.observe.address_use import AddressMonitor, Snapshot, address_monitor
-from pagelab.observe.budget import CLOCK_SAMPLE_SECONDS, FAULT_SAMPLE_SECONDS, Budget
+from pagelab.observe.budget import (
+    CLOCK_SAMPLE_SECONDS,
+    COUNTED_SWITCH_SECONDS,
+    FAULT_SAMPLE_SECONDS,
+    SAMPLED_SWITCH_SECONDS,
+    Budget,
+)
 from pagelab.observe.code import Stack
 from pagelab.observe.counters import HardwareCounts, counting
 from pagelab.observe.events import EventsRefusedError
@@ -152,6 +158,8 @@ class _Run:
         self._group = target.group.pressure if isinstance(target, Members) else None
         self._base: dict[int, Identity] = {}
         self._counts: dict[int, Totals] = {}
+        self._earlier = Totals(0.0, 0, 0, 0)
+        """What events counted until they were given up"""
         self._passed_over: set[int] = set()
         self._begin: float | None = None
         self.monitor: AddressMonitor | None = None
@@ -244,7 +252,7 @@ class _Run:
         later = self._begin is not None
         known[pid] = None
         self._base[pid] = identity
-        if self._sampler and not (inherited and later):
+        if self._sampler and self._sampler.is_attached and not (inherited and later):
             try:
                 self._sampler.attach(pid)
             except EventsRefusedError as error:
@@ -255,26 +263,54 @@ class _Run:
         begin = time.process_time()
         faults: list[FaultSample] = []
         clocked = 0
-        if self._sampler:
+        switched, before = 0.0, self._observation.totals
+        if self._sampler and self._sampler.is_attached:
             faults, clocked = self._sampler.drain()
             self._pending += faults
             for fault in faults:
                 self._observation.stacks[fault.pid, fault.user] += fault.weight
             self._observation.totals = self._sampler.totals()
+            switched = self._switched(self._observation.totals.switches - before.switches)
         else:
             self._observation.totals = self._counted_by_processes()
         totals, now = self._observation.totals, self._elapsed
-        if self._sampler and self._observation.rates:
-            before, faults_before, _ = self._observation.rates[-1]
-            self._sampler.adapt(totals.faults - faults_before, now - before)
+        if self._sampler and self._sampler.is_attached and self._observation.rates:
+            earlier, faults_before, _ = self._observation.rates[-1]
+            self._sampler.adapt(totals.faults - faults_before, now - earlier)
         self._observation.rates.append((now, totals.faults, totals.cpu_seconds))
         in_program = len(faults) * FAULT_SAMPLE_SECONDS + clocked * CLOCK_SAMPLE_SECONDS
         self._budget.in_program += in_program
-        cost = time.process_time() - begin + in_program
-        self._budget.sampling += cost
-        self._tick = min(2 * self._tick, _TICK if self._budget.allows_sampling(totals.cpu_seconds) else _LONGEST_TICK)
-        if self._sampler:
+        self._budget.sampling += time.process_time() - begin + in_program + switched
+        often = self._elapsed < _LONGEST_TICK or self._budget.allows_sampling(totals.cpu_seconds)
+        self._tick = min(2 * self._tick, _TICK if often else _LONGEST_TICK)
+        if self._sampler and self._sampler.is_attached:
             self._sampler.sample(self._budget.allows_sampling(totals.cpu_seconds))
+            if not self._budget.allows_switches(totals.cpu_seconds):
+                self._give_up_events(self._sampler)
+
+    def _switched(self, switches: int) -> float:
+        """Counts what so many switches of context took; returns what sampling took of it."""
+        sampled = switches * SAMPLED_SWITCH_SECONDS if self._sampler and self._sampler.samples else 0.0
+        took = switches * COUNTED_SWITCH_SECONDS + sampled
+        self._budget.switches += took
+        self._budget.in_program += took
+        return sampled
+
+    def _give_up_events(self, sampler: Sampler) -> None:
+        """Counts go on from /proc/PID/stat, since each switch of context costs more with events."""
+        self._earlier = self._observation.totals
+        self._counts.clear()
+        self._base.clear()
+        for pid in self._observation.pids:
+            with suppress(ProcessEndedError):
+                self._base[pid] = identify(pid)
+        sampler.close()
+        rate = self._earlier.switches / max(self._earlier.cpu_seconds, 1e-9)
+        self._looks.notes[
+            f"Faults by their place, and time, from second {self._elapsed:.1f} on: the program switches context "
+            f"{rate:,.0f} times per second of its CPU time, and with performance events each switch takes about 2 µs "
+            "more. So there are none since, and counts are those of /proc/PID/stat."
+        ] = None
 
     def _counted_by_processes(self) -> Totals:
         """Counts from /proc/PID/stat; what processes counted after they were last asked is missing."""
@@ -283,12 +319,13 @@ class _Run:
                 now = identify(pid)
                 minor, major = now.minor_faults - base.minor_faults, now.major_faults - base.major_faults
                 self._counts[pid] = Totals(now.cpu_seconds - base.cpu_seconds, minor + major, minor, major)
-        counts = self._counts.values()
+        counts = [self._earlier, *self._counts.values()]
         return Totals(
             sum(count.cpu_seconds for count in counts),
             sum(count.faults for count in counts),
             sum(count.minor for count in counts),
             sum(count.major for count in counts),
+            self._earlier.switches,
         )
 
     def _look_if_allowed(self) -> None:

@@ -23,7 +23,7 @@ PERIODS = (7, 11, 17, 29, 47, 79, 127, 211, 347, 577, 947, 1567, 2609, 4349, 724
 CLOCK_NANOSECONDS = 2_003_001
 """About 499 samples per second of CPU time; not a multiple of timers that programs use"""
 _SPARE_DESCRIPTORS = 100
-_COUNTED = (Software.TASK_CLOCK, Software.PAGE_FAULTS, Software.MINOR_FAULTS, Software.MAJOR_FAULTS)
+_COUNTED = (Software.TASK_CLOCK, Software.PAGE_FAULTS, Software.MAJOR_FAULTS, Software.CONTEXT_SWITCHES)
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Totals:
     faults: int
     minor: int
     major: int
+    switches: int = 0
+    """Of context; 0 if the kernel hides them from this user"""
 
 
 class Sampler:
@@ -65,6 +67,8 @@ class Sampler:
         self._faults = Rings(Software.PAGE_FAULTS, self.access, PERIODS[0])
         self._clock = Rings(Software.CPU_CLOCK, self.access, CLOCK_NANOSECONDS)
         self._sampling = True
+        self.is_attached = True
+        """Whether there are events; nothing is counted or sampled after they were closed"""
         self._counters: dict[Software, list[int]] = {event: [] for event in _COUNTED}
         self.left_out = 0
         """Threads without events, as there may not be so many"""
@@ -112,17 +116,19 @@ class Sampler:
         return weighted, len(clocked)
 
     def totals(self) -> Totals:
-        return Totals(
-            self._sum(Software.TASK_CLOCK) / 1e9,
-            self._sum(Software.PAGE_FAULTS),
-            self._sum(Software.MINOR_FAULTS),
-            self._sum(Software.MAJOR_FAULTS),
-        )
+        faults, major = self._sum(Software.PAGE_FAULTS), self._sum(Software.MAJOR_FAULTS)
+        seconds, switches = self._sum(Software.TASK_CLOCK) / 1e9, self._sum(Software.CONTEXT_SWITCHES)
+        return Totals(seconds, faults, faults - major, major, switches)
 
     def adapt(self, faults: int, seconds: float) -> None:
         """Follows the rate of faults: so many in so many seconds."""
         wanted = faults / max(seconds, 1e-3) / FAULTS_PER_SECOND
         self._faults.set_period(next((period for period in PERIODS if period >= wanted), PERIODS[-1]))
+
+    @property
+    def samples(self) -> bool:
+        """Whether sampling is on."""
+        return self._sampling
 
     def sample(self, wanted: bool) -> None:
         """Turns sampling on or off; counting goes on."""
@@ -140,6 +146,7 @@ class Sampler:
         return self._faults.lost + self._clock.lost
 
     def close(self) -> None:
+        self.is_attached = False
         self._faults.close()
         self._clock.close()
         for descriptors in self._counters.values():
