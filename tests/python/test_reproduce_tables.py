@@ -200,6 +200,13 @@ def test_figure_9a_is_in_nanoseconds_and_its_ratios_as_the_paper_computes_them()
     assert ours["Fig 9a", "hardware", "gain of the mean"] == (33.0, 30.0)
     assert ours["Fig 9a", "hardware", "gain of the tail"] == (51.0, 50.0)
     assert ours["Table 4", "hit", "latency"] == (78, 100)
+    judged_in_size = {(row.item, row.quantity) for row in findings.comparisons if not row.unsized}
+    assert judged_in_size == {
+        ("engine", "latency of a fault, mean"),
+        ("engine", "latency of a fault, 95th percentile"),
+        ("hardware", "gain of the mean"),
+        ("hit", "latency"),
+    }
     # A run's kernel by the same run's engine: the slowest kernel with the fastest engine is no run.
     gains = {row.quantity: row.interval for row in findings.comparisons if row.quantity.startswith("gain of")}
     assert gains == {"gain of the mean": Interval(20, 30, 33), "gain of the tail": Interval(45, 50, 50)}

@@ -105,7 +105,7 @@ def _by_figure(studies: Mapping[str, Filed]) -> Iterator[str]:
         "## By figure",
         "",
         "For each figure or section of a paper: how many of its statements and printed figures hold (*yes*), do not",
-        "hold (*no*), or are undecided (*open*).",
+        "hold (*no*), or are undecided (*open*). A row without numbers has no verdict.",
         "",
     )
     yield "| paper | figure | sign | order | size |"

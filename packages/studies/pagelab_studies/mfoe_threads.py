@@ -22,7 +22,7 @@ from pagelab_studies.mfoe import (
     TOUCH,
     hit_rate,
     neighbours,
-    starvation,
+    starved,
     whole_fault,
 )
 from pagelab_studies.mfoe import cost as cost_of_faults
@@ -45,7 +45,8 @@ MOST_ACCESSES = 1 << 22
 """Of all threads of a run; fewer faults where more would be made for them."""
 _KEY = "system.layers.native.fault_engine"
 LATE = {"at-once": (), "sleep": (f"{_KEY}.late_pass=sleep",)}
-"""When a pass begins that is late. The presets have the first, which is read off Fig 9b; the text fits the second."""
+"""When a pass begins that is late. The presets have the first, because of the plot of Fig 9b; the text fits the second
+better."""
 USUAL, SLOW = "thread as the preset", "thread as in Table 4"
 SPEEDS = {USUAL: (), SLOW: (f"{_KEY}.prepare_cycles=1428", f"{_KEY}.account_cycles=1806")}
 """Table 4 has 1,093,075 pages per second when tables are filled first, and 580,169 later: 2,745 and 5,171 cycles per
@@ -239,10 +240,22 @@ def _order(rates: Mapping[tuple[int | str, int], float], fewer: int, under: str)
 
 
 def _starvation(measured: Measurements, findings: Findings) -> None:
-    for late in LATE:
-        alone = measured[TOUCH, "engine", rate_label(1, INTERVAL, SLOW, late)]
-        beside = measured[TOUCH, "engine", f"{NEIGHBOURS}, {late}"]
-        findings.claims.append(starvation(alone, beside, f" ({SLOW}, {late})", _RESTS_ON))
+    """§4.5, that a core can starve: whether it does with a thread as slow as the paper's, under both rules."""
+    by_rule = {
+        late: starved(
+            measured[TOUCH, "engine", rate_label(1, INTERVAL, SLOW, late)],
+            measured[TOUCH, "engine", f"{NEIGHBOURS}, {late}"],
+        )
+        for late in LATE
+    }
+    text = "a core can starve while the tables of others are filled: it hits less beside cores that fault more often"
+    detail = "; ".join(f"{SLOW}, {late}: {measured_there}" for late, (_, measured_there) in by_rule.items())
+    rests_on = (
+        "even faults, one seed; the speed of the background thread: beside the preset's faster one, no core starves "
+        "(`mfoe`, questions of our own)"
+    )
+    holds = Interval.from_values([lost for lost, _ in by_rule.values()]).above(0)
+    findings.claims.append(Claim("§4.5", text, holds, detail, rests_on))
 
 
 def means(measured: Measurements, threads: int) -> dict[str, dict[str, float]]:
@@ -361,11 +374,11 @@ def _scaling(measured: Measurements, findings: Findings) -> None:
         for name in ("kernel", "engine")
     )
     text = (
-        f"with {last} threads the engine has more times the faults of one thread than the kernel has (frequent faults, "
-        "which empty the tables)"
+        f"with {last} threads the engine has more times the faults of one thread than the kernel has (frequent faults)"
     )
     detail = f"{by_engine:.2f} times with the engine, {by_kernel:.2f} times under the kernel"
-    findings.claims.append(Claim("§4.9", text, by_engine > by_kernel, detail, _RESTS_ON))
+    # The paper's statement is about waiting for locks.
+    findings.claims.append(Claim("§4.9", text, by_engine > by_kernel, detail, _RESTS_ON, ours=True))
 
 
 REPRODUCTION = Reproduction(

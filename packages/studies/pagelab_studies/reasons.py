@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagelab_studies import hardware_demand_paging_refills as refills
-from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, mfoe_rates, shipped, verdicts
+from pagelab_studies import mfoe_averages, mfoe_changes, mfoe_programs, shipped, verdicts
 from pagelab_studies import mfoe_programs_window as programs_window
 from pagelab_studies.hardware_demand_paging_runs import SHORT
 from pagelab_studies.study import Comparison
@@ -95,16 +95,6 @@ EXPERIMENTS = (
         )
         for quantity in mfoe_programs.OF_PROCESSES
         for cores in ("1 core", "2 cores")
-    ),
-    *(
-        Experiment(
-            "mfoe-programs",
-            "first writes per core, native",
-            change,
-            Cell("mfoe-programs", mfoe_rates.CHANGED, "{item}", change),
-            items=(row,),
-        )
-        for row, change in mfoe_rates.CHANGES
     ),
     *(
         Experiment(

@@ -49,6 +49,7 @@ CAUSES = (
     Cause("hash-dont-cache", "", "the parts of a search's window differ: its walks become more frequent"),
     Cause("mfoe-programs", "fault process", _PROCESS),
     Cause("mfoe-programs", "", "the nine programs differ: the range is the 95 % interval of their mean"),
+    Cause("mfoe-variants", "FaaS gains more", "all faults of the functions here hit with 512 frames already"),
     Cause("mfoe", "fault processes", _BURSTS),
     Cause("mfoe", "", _BETWEEN),
     *(
