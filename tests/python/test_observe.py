@@ -425,6 +425,7 @@ def test_switches_of_context_are_a_part_of_the_cost(running: Callable[..., subpr
     assert observation.budget.in_program >= observation.budget.switches
     text = " ".join(page(conclude(observation, None)).split())
     assert "the program switches context" in text
+    assert re.search(r"always made, took [\d.]+%, switches of context [\d.]+%\.", text)
     assert "counts are those of /proc/PID/stat" in text
     given_up = re.search(r"from second ([\d.]+) on: the program switches", text)
     assert given_up

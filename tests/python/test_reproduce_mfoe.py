@@ -89,8 +89,8 @@ def test_gain_of_the_call_is_judged_by_its_size(call: tuple[int, int], faster: b
     assert all(claim.ours is claim.text.startswith(of_handler) for claim in findings.claims), "it is not measured there"
     (row,) = (row for row in findings.comparisons if row.item == "call" and row.quantity == "kernel's mean by its own")
     assert (row.paper, row.ours, row.unsized) == (mfoe.BY_CALL, 160 / call[0], "")
-    tails = [row for row in findings.comparisons if row.quantity == "kernel's 95th percentile by its own"]
-    assert [bool(row.unsized) for row in tails] == [row.paper is not None for row in tails] == [True, False, True]
+    ratios = [row for row in findings.comparisons if row.quantity == "kernel's 95th percentile by its own"]
+    assert [bool(row.unsized) for row in ratios] == [row.paper is not None for row in ratios] == [True, False, True]
     (mean,) = (row for row in findings.comparisons if row.quantity == "kernel, mean")
     assert mean.unjudged.startswith("an input")
     # Whole faults, as the percentiles have them, take 240 cycles.

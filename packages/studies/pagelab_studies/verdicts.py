@@ -79,12 +79,6 @@ def differs(row: Comparison) -> bool:
     return allowed is not None and not allowed[0] <= row.ours <= allowed[1]
 
 
-def difference(row: Comparison) -> float | None:
-    """How much larger our effect is, in per cent of the paper's; none if the paper's is nothing."""
-    of_paper = effect(row)
-    return 100 * (row.ours - (row.paper or 0.0)) / of_paper if of_paper else None
-
-
 def counts(claims: Iterable[Claim], rows: Sequence[Comparison]) -> dict[str, Counter[bool | None]]:
     """How many of the paper's statements and figures hold, do not hold and are not decided in a study, by aspect."""
     counted: dict[str, Counter[bool | None]] = {aspect: Counter() for aspect in ASPECTS}

@@ -18,8 +18,10 @@ def cost_lines(conclusions: Conclusions) -> list[str]:
         return [f"{text}. The program used no CPU time meanwhile."]
     text = f"{text}: {share:.1%} of the program's CPU time; the bound is {bound:.1%}"
     if share > bound:
-        first = budget.first_look / max(seen.totals.cpu_seconds, 1e-9)
-        text = f"{text}, and the first look, which is always made, took {first:.1%}"
+        used = max(seen.totals.cpu_seconds, 1e-9)
+        text = f"{text}, and the first look, which is always made, took {budget.first_look / used:.1%}"
+        if budget.switches > 0.1 * bound * used:
+            text = f"{text}, switches of context {budget.switches / used:.1%}"
     return [f"{text}."]
 
 
