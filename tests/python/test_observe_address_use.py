@@ -107,6 +107,12 @@ def test_a_kernel_without_damon_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_without_a_record_nothing_is_started(admin: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"), address_monitor(5, admin, tmp_path / "no folder" / "r"):
+        pass
+    assert (read(admin, "nr_kdamonds"), read(admin, "0/state")) == ("0", "off")
+
+
 def test_parts_of_a_mapping_are_means_over_snapshots() -> None:
     """Four parts of 2 MiB: one that is unknown, one that is used, and two that are used half of the time or space."""
     first = Snapshot(0.0, [Part(2 * MIB, 5 * MIB, 1.0, 0.0), Part(5 * MIB, 8 * MIB, 0.0, 0.0)])

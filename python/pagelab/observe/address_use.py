@@ -100,7 +100,13 @@ def address_monitor(pid: int, admin: Path = ADMIN, record: Path = RECORD) -> Ite
     except PermissionError:
         raise UsageError(f"--damon: {admin} is for root") from None
     own = identify(os.getpid())
-    record.write_text(json.dumps({"pid": own.pid, "started": own.started, "target": pid}) + "\n", encoding="ascii")
+    text = json.dumps({"pid": own.pid, "started": own.started, "target": pid})
+    try:
+        record.write_text(f"{text}\n", encoding="ascii")
+    except OSError as error:
+        raise UsageError(
+            f"--damon: {record} cannot be written ({error.strerror}), by which a monitor of a killed observation is known"
+        ) from None
     try:
         thread = _start(pid, admin)
         yield AddressMonitor(admin / "0", thread)
