@@ -105,7 +105,7 @@ def address_monitor(pid: int, admin: Path = ADMIN, record: Path = RECORD) -> Ite
         record.write_text(f"{text}\n", encoding="ascii")
     except OSError as error:
         raise UsageError(
-            f"--damon: {record} cannot be written ({error.strerror}), by which a monitor of a killed observation is known"
+            f"--damon: {record} cannot be written ({error.strerror}); it names the monitor that kill -9 would leave"
         ) from None
     try:
         thread = _start(pid, admin)
