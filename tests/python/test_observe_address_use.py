@@ -81,6 +81,17 @@ def test_a_monitor_of_somebody_else_is_left_alone(admin: Path, tmp_path: Path, l
     assert read(admin, f"{CONTEXT}/targets/0/pid_target") == "4711"
 
 
+def test_a_monitor_without_a_target_is_left_alone(admin: Path, tmp_path: Path) -> None:
+    """It may be somebody else's, of the whole machine."""
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"pid": 2**22 + 1, "started": 1, "target": 4711}))
+    for name, value in {"nr_kdamonds": 1, "0/state": "on"}.items():
+        write(admin, name, value)
+    with pytest.raises(UsageError, match="kdamond of somebody else"), address_monitor(5, admin, record):
+        pass
+    assert (read(admin, "nr_kdamonds"), read(admin, "0/state")) == ("1", "on")
+
+
 def test_what_a_killed_observation_left_is_ended(admin: Path, tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"pid": 2**22 + 1, "started": 1, "target": 4711}))

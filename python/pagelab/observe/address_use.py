@@ -164,8 +164,8 @@ def _end_of_killed(admin: Path, record: Path) -> None:
     with suppress(ProcessEndedError):
         if identify(owner).started == started:
             return
-    targets = [text_of(path) for path in admin.glob("*/contexts/*/targets/*/pid_target")]
-    if targets == [str(target)] or (not targets and text_of(admin / "nr_kdamonds") == "1"):
+    # One without a target is not known to be ours.
+    if [text_of(path) for path in admin.glob("*/contexts/*/targets/*/pid_target")] == [str(target)]:
         _end(admin, record)
     record.unlink(missing_ok=True)
 
