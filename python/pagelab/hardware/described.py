@@ -186,7 +186,8 @@ def _amd(leaves: Leaves) -> Iterator[Tlb]:
         yield from _merged(1, kind, {page: (n, n if ways == 255 else ways) for page, (n, ways) in arrays.items()})
     large, small, _, _ = leaves.get((0x80000006, 0), (0, 0, 0, 0))
     words = {"4K": small >> 16, "2M": large >> 16, "1G": giant[1] >> 16}
-    arrays = {page: ((word & 0xFFF) * _amd_unit(leaves), word >> 12) for page, word in words.items()}
+    unit = _amd_unit(leaves)
+    arrays = {page: ((word & 0xFFF) * unit, word >> 12) for page, word in words.items()}
     known = {page: (n, n if code == 15 else _AMD_WAYS.get(code, 0)) for page, (n, code) in arrays.items()}
     # Its data and instruction sides are separate; the simulator's second level serves both, with the data side's size.
     yield from _merged(2, "both", {page: (n, ways) for page, (n, ways) in known.items() if n and ways})

@@ -17,6 +17,8 @@ from pagelab.quantities import size_text
 Spec: TypeAlias = dict[str, Any]
 _MIB = 1 << 20
 _COLOURS = ("#4c78a8", "#f0a03c", "#54a24b", "#d1495b", "#7b5ea7", "#8c6d31", "#9aa5b1")
+_USED = alt.Scale(domain=[0, 1], range=["#dfe5ec", "#f0a03c", "#b3172f"])
+"""Colours of parts from 0 to 1"""
 _OTHERS = "other memory"
 _BINS = 60
 _ADDRESS_BINS = 48
@@ -93,7 +95,7 @@ def heat(heat_map: HeatMap) -> Spec:
             y=alt.Y("mapping:N", sort=None, title=None, axis=alt.Axis(labelLimit=300)),
             color=alt.Color(
                 "used:Q",
-                scale=alt.Scale(domain=[0, 1], range=["#dfe5ec", "#f0a03c", "#b3172f"]),
+                scale=_USED,
                 legend=alt.Legend(title="used", orient="top", format=".0%"),
             ),
             tooltip=["mapping:N", "begin:Q", "end:Q", alt.Tooltip("used:Q", format=".1%")],
@@ -165,23 +167,10 @@ def address_use(snapshots: Sequence[Snapshot], begin: int, end: int, seconds: fl
         for part in snapshot.parts
         if part.begin < end and begin < part.end
     ]
-    chart = (
-        alt.Chart(_values(rows))
-        .mark_rect()
-        .encode(
-            x=_seconds("begin", scale=alt.Scale(nice=False)),
-            x2="end:Q",
-            y=alt.Y("low:Q", title=f"MiB after {begin:#x}", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=6)),
-            y2="high:Q",
-            color=alt.Color(
-                "accessed:Q",
-                scale=alt.Scale(domain=[0, 1], range=["#dfe5ec", "#f0a03c", "#b3172f"]),
-                legend=alt.Legend(title="looks with an access", orient="top", format=".0%"),
-            ),
-            tooltip=["begin:Q", "low:Q", "high:Q", alt.Tooltip("accessed:Q", format=".0%")],
-        )
-    )
-    return _finish(chart, 260, "Use by address and time")
+    legend = alt.Legend(title="looks with an access", orient="top", format=".0%")
+    colour = alt.Color("accessed:Q", scale=_USED, legend=legend)
+    tooltip = ["begin:Q", "low:Q", "high:Q", alt.Tooltip("accessed:Q", format=".0%")]
+    return _finish(_by_address(rows, begin, colour, tooltip), 260, "Use by address and time")
 
 
 def fault_addresses(log: FaultLog, number: int, seconds: float) -> Spec:
@@ -205,7 +194,15 @@ def fault_addresses(log: FaultLog, number: int, seconds: float) -> Spec:
         }
         for (column, row), count in sorted(bins.items())
     ]
-    chart = (
+    legend = alt.Legend(title="faults", orient="top", format="~s")
+    colour = alt.Color("faults:Q", scale=alt.Scale(range=["#f6d7a8", "#b3172f"]), legend=legend)
+    tooltip = ["begin:Q", "low:Q", alt.Tooltip("faults:Q", format=",.0f")]
+    return _finish(_by_address(rows, begin, colour, tooltip), 260, "Faults by address and time")
+
+
+def _by_address(rows: Sequence[Mapping[str, Any]], begin: int, colour: alt.Color, tooltip: Sequence[Any]) -> alt.Chart:
+    """Rectangles over time and the addresses from `begin` on."""
+    chart: alt.Chart = (
         alt.Chart(_values(rows))
         .mark_rect()
         .encode(
@@ -213,12 +210,8 @@ def fault_addresses(log: FaultLog, number: int, seconds: float) -> Spec:
             x2="end:Q",
             y=alt.Y("low:Q", title=f"MiB after {begin:#x}", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=6)),
             y2="high:Q",
-            color=alt.Color(
-                "faults:Q",
-                scale=alt.Scale(range=["#f6d7a8", "#b3172f"]),
-                legend=alt.Legend(title="faults", orient="top", format="~s"),
-            ),
-            tooltip=["begin:Q", "low:Q", alt.Tooltip("faults:Q", format=",.0f")],
+            color=colour,
+            tooltip=list(tooltip),
         )
     )
-    return _finish(chart, 260, "Faults by address and time")
+    return chart
