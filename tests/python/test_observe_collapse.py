@@ -18,6 +18,7 @@ from pagelab.observe.collapse import chosen, ensure_mapped, ensure_valid
 from pagelab.observe.mappings import mappings
 from pagelab.observe.regions import Amounts, Region
 from pagelab.observe.verdict import Judgement, Kind
+from pagelab.quantities import size_text
 
 MIB = 1 << 20
 SOURCE = Path(__file__).with_name("observed.c")
@@ -89,13 +90,17 @@ def test_huge_pages_are_made_and_compared(
     (made,) = trial["collapses"]
     if made["refusals"] and not made["huge_after"]:
         pytest.skip(f"the kernel made no huge pages: {made['refusals']}")
-    assert (made["huge_before"], made["huge_after"]) == (0, 64 * MIB)
+    # khugepaged may have come first to a part: by default it scans 16 MiB in ten seconds.
+    before = made["huge_before"]
+    assert before <= 32 * MIB
+    assert before % (2 * MIB) == 0
+    assert made["huge_after"] == 64 * MIB
     assert made["resident_before"] == made["resident_after"] == 64 * MIB
     assert 0 < made["cpu_seconds"] <= made["seconds"]
     huge = next(one for one in trial["differences"] if one["name"].startswith("huge memory"))
-    assert huge["change"]["value"] == 64 * MIB
+    assert 64 * MIB - before <= huge["change"]["value"] <= 64 * MIB
     assert huge["changed"]
-    assert "in huge pages before, 64 MiB after" in " ".join(done.stdout.split())
+    assert f"{size_text(before)} in huge pages before, 64 MiB after" in " ".join(done.stdout.split())
     assert process.poll() is None
 
 
