@@ -2,14 +2,15 @@
 # make test       all tests that take no more than minutes (sets up what they need)
 # make test-linux the quick tests of the real kernel, unless nothing of it changed since they passed; builds it first
 # make test-full  the slow ones too, with ten times the random cases
-# make bench      how fast recording, replay and imports are on this machine, beside a naive simulator and the machine itself;
-#                 how much sampled replay saves, and how far it is off
+# make bench      how fast recording, replay and imports are on this machine, beside a naive simulator, the machine itself,
+#                 Valgrind and cachegrind; how much sampled replay saves, and how far it is off
 # make docs       the documentation as a site, in target/docs/site
 # make wheel      a wheel for glibc 2.17 and newer, those of the packages, and source distributions, in dist
 # make image      an OCI image of pagelab, made of Debian's packages and of WHEEL=FILE or the newest wheel in dist
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
+# make mutants-sample  the same with fresh changes, drawn by SEED: 60 in Rust, 30 in Python, for hours; it can be interrupted
 # make soak       random tests with fresh seeds for SOAK_S seconds (3600 by default), with a log in target/soak.jsonl
 # make lint       formatting, clippy, rustdoc, rules for crates, spelling, words to avoid, widths and lengths, commit subjects, ruff, mypy
 # make deny       licences, bans and sources of the crates alone (part of lint)
@@ -24,7 +25,7 @@ export PYTHON
 PACKAGES := packages/studies packages/linux
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates presets -name '*.rs' -o -name '*.toml')
 
-.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants soak lint deny release clean
+.PHONY: demo setup test test-linux test-full bench docs wheel image man reproductions mutants mutants-sample soak lint deny release clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine $(VENV)/.commands
@@ -47,6 +48,8 @@ test-full: setup
 
 bench: setup
 	$(BIN)/python benches/throughput.py
+	$(BIN)/python benches/systems.py
+	$(BIN)/python benches/recordings.py
 	$(BIN)/python benches/foreign_traces.py
 	$(BIN)/python benches/sampling.py --seeds 0
 
@@ -72,6 +75,10 @@ reproductions: setup
 
 mutants:
 	$(PYTHON) tests/mutants/run.py
+
+mutants-sample: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt mutmut
+	$(BIN)/python tests/mutants/sample.py $${SEED:-1}
 
 soak: setup
 	$(BIN)/python tests/soak/soak.py --seconds $${SOAK_S:-3600}

@@ -1,0 +1,67 @@
+"""Samples of changes: each is made once, taken back, and what nobody notices is reported."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
+
+import sample
+from run import ROOT
+from sample import Change, Outcome
+
+FILE = "crates/pagelab-base/src/a.rs"
+SUM = Change("rust", FILE, "replace + with -", "a - b\n")
+PRODUCT = Change("rust", FILE, "replace + with *", "a * b\n")
+BROKEN = Change("rust", FILE, "replace + with ?", "a ? b\n")
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree whose only test fails if there is a minus, and which does not compile with a question mark."""
+    path = tmp_path / "tree" / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text("a + b\n")
+    monkeypatch.setattr(sample, "SCRATCH", tmp_path)
+
+    def commands(change: Change, jobs: int) -> Iterable[list[str]]:
+        assert jobs == 3
+        assert path.read_text() == change.text
+        yield ["sh", "build"] if "?" in change.text else ["true"]
+        yield ["sh", "-c", f"! grep -q -- - {path}"]
+
+    monkeypatch.setitem(sample.COMMANDS, "rust", commands)
+    return path
+
+
+def test_changes_are_made_once_and_taken_back(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tree.parents[4] / "sample-1.jsonl"
+    outcomes = sample.run([SUM], log, 3)
+    assert outcomes[0].noticed_by.startswith("sh -c ! grep")
+    assert tree.read_text() == "a + b\n"
+    # As if it had been another outcome, which shows that the log is believed.
+    log.write_text(json.dumps({**json.loads(log.read_text()), "noticed_by": "an earlier run"}) + "\n")
+    outcomes = sample.run([SUM, PRODUCT, BROKEN], log, 3)
+    assert [one.noticed_by for one in outcomes] == ["an earlier run", "", "compiler"]
+    assert tree.read_text() == "a + b\n"
+    assert [Outcome(**json.loads(line)) for line in log.read_text().splitlines()] == outcomes
+    assert "2 of 3: crates/pagelab-base/src/a.rs: replace + with *: NOT NOTICED" in capsys.readouterr().out
+
+
+def test_the_tests_of_crates_that_depend_on_it_run_as_well() -> None:
+    order = sample.dependents("pagelab-hardware")
+    assert order[0] == "pagelab-hardware"
+    assert order.index("pagelab-translate") < order.index("pagelab-simulation")
+    assert "pagelab-py" not in order
+    assert "pagelab-trace" not in order
+
+
+def test_a_change_replaces_just_its_span() -> None:
+    place = {"start": {"line": 2, "column": 3}, "end": {"line": 2, "column": 4}}
+    mutant = {"file": "rustfmt.toml", "span": place, "replacement": "XYZ"}
+    before = (ROOT / "rustfmt.toml").read_text()
+    first, second, *rest = before.splitlines(keepends=True)
+    assert sample._patched(mutant) == first + second[:2] + "XYZ" + second[3:] + "".join(rest)
