@@ -22,11 +22,12 @@ import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -231,6 +232,12 @@ def cpu_seconds() -> float:
     """CPU time of all children so far."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def ratios_text(values: Sequence[float], others: Sequence[float]) -> str:
+    """Median and range of the ratios of each round."""
+    ratios = [value / other for value, other in zip(values, others, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def millions(rate: float) -> str:

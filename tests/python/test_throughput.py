@@ -1,4 +1,4 @@
-"""`benches/throughput.py`: its rates and what they are held against."""
+"""`benches/throughput.py`, `systems.py` and `recordings.py`: their rates and what they are held against."""
 
 import re
 import subprocess
@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[2] / "benches" / "throughput.py"
+BENCHES = Path(__file__).parents[2] / "benches"
 HOST_RATE, HOST_RATIO = 2, -1
+
+
+def rows_of(table: str) -> dict[str, list[str]]:
+    """The cells of each row by its first one."""
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if line.startswith("│")
+    ]
+    return {row[0]: row[1:] for row in rows}
 
 
 @pytest.mark.slow
 def test_every_workload_is_held_against_all_yardsticks() -> None:
-    ran = subprocess.run([sys.executable, str(BENCH), "--quick"], check=True, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, str(BENCHES / "throughput.py"), "--quick"], check=True, capture_output=True, text=True
+    )
     table = ran.stdout.partition("host –:")[0]
     words = " ".join(table.split())
     assert all(column in words for column in ("generator", "naive", "host", "replay"))
@@ -33,3 +43,37 @@ def test_every_workload_is_held_against_all_yardsticks() -> None:
         assert generator > naive
         for rate, ratio in ((generator, cells[5]), (naive, cells[6]), (host, cells[7])):
             assert rate is None or float(ratio) == pytest.approx(settled / rate, rel=0.02, abs=0.001)
+
+
+@pytest.mark.slow
+def test_every_system_has_a_rate_and_a_cost_of_faults() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(BENCHES / "systems.py"), "--quick"], check=True, capture_output=True, text=True
+    )
+    rates, _, faults = ran.stdout.partition("A page fault")
+    rows = rows_of(rates)
+    assert len(rows) == 13, rates
+    for title, (rate, of_naive, of_radix) in rows.items():
+        assert 0 < float(of_naive.split()[0]) < 10, title
+        assert float(rate) > 0, title
+        assert bool(of_radix) == (title not in ("radix", "radix, random"))
+        # One round: the range is the ratio.
+        if of_radix:
+            middle, low, high = re.findall(r"[0-9.]+", of_radix)
+            assert middle == low == high
+    costs = {title: float(cells[0]) for title, cells in rows_of(faults).items()}
+    assert costs["radix"] < costs["nested-radix"]
+
+
+@pytest.mark.slow
+def test_every_program_is_recorded_in_every_way() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(BENCHES / "recordings.py"), "--quick"], check=True, capture_output=True, text=True
+    )
+    times, _, beside = ran.stdout.partition("Times cachegrind's")
+    for title, cells in rows_of(times).items():
+        native, valgrind, cachegrind, record, whole, live = map(float, cells)
+        assert native < valgrind < min(cachegrind, record, live), title
+        assert record < whole, title
+        ratio = rows_of(beside)[title][0].split()[0]
+        assert float(ratio) == pytest.approx(record / cachegrind, rel=0.05), title
