@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+import pagelab
+
 PRESETS = sorted((ROOT / "presets").rglob("*.toml"))
 QUANTITY = re.compile(r"[0-9.]+[KMGT]i?B")
 
@@ -84,3 +86,19 @@ def test_machines_say_their_year_and_class(path: Path) -> None:
         assert 2005 <= year <= 2026
         assert "launch" in machine["origin"]["year"]
         assert str(year) in machine["origin"]["year"]
+
+
+@pytest.mark.parametrize("name", ["epyc-7763", "epyc-9654", "ryzen-9950x"])
+def test_lines_between_complexes_take_longer(name: str) -> None:
+    path = ROOT / "presets" / "machines" / f"{name}.toml"
+    machine = tomllib.loads(path.read_text())
+    near, far = machine["cache"]["cache_to_cache_latency_cycles"], machine["cache"]["far_cores"]
+    # The preset itself is one complex, to which the distance does not matter.
+    assert [group["cores"] for group in far] == [machine["cores"]] == [8]
+    for core, latency in ((1, near), (7, near), (8, far[0]["latency_cycles"])):
+        # Two CPUs store to one line in turns: each store moves it.
+        source = f"random:size=64,granularity=8,write=1,threads=2,regions=shared,accesses=10K@0,{core}"
+        changes = {"machine.cores": 16, "machine.threads_per_core": 1, "engine.sync_quantum_cycles": 0}
+        stats = pagelab.run(source, "radix", machine=path, set=changes).systems[0].stats
+        per_transfer = stats["elapsed_cycles"] / stats["coherence.remote"]
+        assert latency <= per_transfer <= 1.1 * latency, f"core {core}: {per_transfer} cycles"

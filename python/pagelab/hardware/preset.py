@@ -318,6 +318,8 @@ class _Draft:
         nearest, *others = made
         self._latency("cache.cache_to_cache_latency_cycles", nearest.what, nearest.cycles, nearest.how)
         cache = self.preset["cache"]
+        # The distances of the base are those of its own clusters.
+        cache.pop("far_cores", None)
         latency, groups = cache["cache_to_cache_latency_cycles"], []
         for other in others:
             cycles = round(other.cycles.value)
