@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use crate::{Batch, ProcessIx, Segment, Source, ThreadIx, TraceError};
 
 /// Bytes of a page as a power of two.
@@ -83,17 +85,20 @@ const RECENT: usize = 64;
 
 /// A set of pages of address spaces: 64 neighbouring pages share a word.
 pub(crate) struct TouchedPages {
-    words: HashMap<Key, u64>,
+    words: FxHashMap<Key, u64>,
     /// The most recently used words, indexed by the hash of their key; they may be newer than those in `words`.
-    recent: Box<[Option<(Key, u64)>; RECENT]>,
+    recent: Box<[(Key, u64); RECENT]>,
 }
 
 /// Address space and page number divided by 64.
 type Key = (u32, u64);
 
+/// Key of a free place: no page has this number.
+const FREE: Key = (0, u64::MAX);
+
 impl Default for TouchedPages {
     fn default() -> Self {
-        Self { words: HashMap::new(), recent: Box::new([None; RECENT]) }
+        Self { words: FxHashMap::default(), recent: Box::new([(FREE, 0); RECENT]) }
     }
 }
 
@@ -104,20 +109,24 @@ impl TouchedPages {
         let key = (space, page >> 6);
         let bit = 1 << (page & 63);
         let hash = (key.1 ^ u64::from(space) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = &mut self.recent[(hash >> 58) as usize];
-        let word = match place {
-            Some((at, word)) if *at == key => word,
-            _ => {
-                if let Some((old, word)) = place.take() {
-                    self.words.insert(old, word);
-                }
-                let word = self.words.get(&key).copied().unwrap_or(0);
-                &mut place.insert((key, word)).1
-            }
-        };
+        let at = (hash >> 58) as usize;
+        if self.recent[at].0 != key {
+            self.bring(at, key);
+        }
+        let word = &mut self.recent[at].1;
         let new = *word & bit == 0;
         *word |= bit;
         new
+    }
+
+    /// Replaces a recent word by that of a key.
+    #[cold]
+    fn bring(&mut self, at: usize, key: Key) {
+        let word = self.words.get(&key).copied().unwrap_or(0);
+        let (old, of_old) = std::mem::replace(&mut self.recent[at], (key, word));
+        if old != FREE {
+            self.words.insert(old, of_old);
+        }
     }
 
     /// Number of touched regions of 64 pages, without the most recently used ones.
@@ -127,7 +136,7 @@ impl TouchedPages {
 
     /// All pages, sorted by space and number.
     pub(crate) fn sorted(mut self) -> impl Iterator<Item = (u32, u64)> {
-        self.words.extend(self.recent.into_iter().flatten());
+        self.words.extend(self.recent.into_iter().filter(|(key, _)| *key != FREE));
         let mut words: Vec<_> = self.words.into_iter().collect();
         words.sort_unstable();
         let pages_of = |((space, high), word): (Key, u64)| {

@@ -100,15 +100,15 @@ impl PartEncoder {
         group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     ) -> Result<()> {
         let PartDictionaries { sites, threads } = dictionaries;
-        let words = |value: fn(&Site) -> u32| sites.iter().flat_map(|site| value(site).to_le_bytes()).collect();
+        let words = |value: fn(&Site) -> u32| plain(sites.iter().map(|site| value(site).to_le_bytes()));
         for pages in [&mut self.addresses, &mut self.sites, &mut self.threads].into_iter().chain(&mut self.waits) {
             pages.bytes.flush()?;
         }
         for column in 0..self.schema.num_columns() {
             let (pages, dictionary): (_, Option<Vec<u8>>) = match column {
                 VADDR => (&self.addresses, None),
-                TID => (&self.threads, Some(threads.iter().flat_map(|thread| thread.0.to_le_bytes()).collect())),
-                PC => (&self.sites, Some(sites.iter().flat_map(|site| site.pc.to_le_bytes()).collect())),
+                TID => (&self.threads, Some(plain(threads.iter().map(|thread| thread.0.to_le_bytes())))),
+                PC => (&self.sites, Some(plain(sites.iter().map(|site| site.pc.to_le_bytes())))),
                 SIZE => (&self.sites, Some(words(|site| u32::from(site.size_bytes())))),
                 GAP => (&self.sites, Some(words(|site| site.gap()))),
                 KIND => (&self.sites, Some(words(|site| u32::from(KINDS[site.kind_index()])))),
@@ -129,6 +129,11 @@ impl PartEncoder {
         self.rows = 0;
         Ok(())
     }
+}
+
+/// Values as they are stored, one after the other.
+fn plain<const N: usize>(values: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
+    values.collect::<Vec<_>>().into_flattened()
 }
 
 /// Pages of the current part that contain the data of one or several columns.

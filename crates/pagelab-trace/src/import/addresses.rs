@@ -51,10 +51,13 @@ impl AddressRules {
     /// Where so many bytes at an address are, or why they can be nowhere.
     #[inline]
     pub(super) fn place(self, address: u64, size_bytes: u64) -> Result<Place, String> {
-        if size_bytes != 0 && address.checked_add(size_bytes).is_some_and(|end| end <= self.end) {
-            return Ok(Place::User(address));
-        }
-        self.place_wide(address, size_bytes)
+        if self.is_plain(address, size_bytes) { Ok(Place::User(address)) } else { self.place_wide(address, size_bytes) }
+    }
+
+    /// Whether so many bytes, at least one, are the program's and at the address as it is.
+    #[inline]
+    pub(super) fn is_plain(self, address: u64, size_bytes: u64) -> bool {
+        size_bytes != 0 && address.checked_add(size_bytes).is_some_and(|end| end <= self.end)
     }
 
     #[cold]

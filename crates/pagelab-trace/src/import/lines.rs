@@ -25,34 +25,46 @@ pub(super) fn each_line<L>(
     loop {
         let ahead = input.ahead(MAX_LINE_BYTES)?;
         let mut done = 0;
-        // Only a last line, or one that is cut, has no end within what is ahead.
         while done < ahead.len() {
             let left = &ahead[done..];
-            let known = usual(left);
-            let len = match &known {
-                Some((_, len)) => *len,
-                None => match memchr::memchr(b'\n', &left[..left.len().min(MAX_LINE_BYTES)]) {
-                    Some(len) => len + 1,
-                    None if done == 0 || left.len() >= MAX_LINE_BYTES => left.len().min(MAX_LINE_BYTES),
-                    None => break,
-                },
+            // Two calls, so that the meaning of a usual line stays in registers.
+            let (line, taken) = if let Some((meaning, len)) = usual(left) {
+                if !sink.next_record()? {
+                    return Ok(());
+                }
+                number += 1;
+                done += len;
+                let line = &left[..len - 1];
+                (line, take(meaning, line, number, sink))
+            } else {
+                let Some(len) = line_bytes(left, done == 0) else { break };
+                if !sink.next_record()? {
+                    return Ok(());
+                }
+                number += 1;
+                done += len;
+                let line = left[..len].strip_suffix(b"\n").unwrap_or(&left[..len]);
+                (line, take(parse(line), line, number, sink))
             };
-            if !sink.next_record()? {
-                return Ok(());
-            }
-            number += 1;
-            let line = left[..len].strip_suffix(b"\n").unwrap_or(&left[..len]);
-            let meaning = known.map_or_else(|| parse(line), |(meaning, _)| meaning);
-            if let Err(problem) = take(meaning, line, number, sink) {
+            if let Err(problem) = taken {
                 let shown = shown(line);
                 return Err(problem.at(input, |what| format!("line {number}: {what}, found {shown:?}")));
             }
-            done += len;
         }
         if done == 0 {
             return Ok(());
         }
         input.consume(done);
+    }
+}
+
+/// Bytes of the first line of a text, its end included. Only a last line, or one that is cut, has no end: none if more
+/// of it is to be read, which it is not if it is `alone`.
+fn line_bytes(text: &[u8], alone: bool) -> Option<usize> {
+    let within = &text[..text.len().min(MAX_LINE_BYTES)];
+    match memchr::memchr(b'\n', within) {
+        Some(len) => Some(len + 1),
+        None => (alone || text.len() >= MAX_LINE_BYTES).then_some(within.len()),
     }
 }
 

@@ -37,6 +37,7 @@ mod protobuf;
 mod ramulator;
 pub mod rows;
 mod sink;
+mod words;
 mod zip_members;
 
 use std::{

@@ -26,6 +26,7 @@ use super::{
     numbers::{decimal, decimal_at, hexadecimal, hexadecimal_at},
     perf_fields::Layout,
     sink::{Problem, Sink},
+    words::{after_blanks, word},
 };
 use crate::{AccessKind, TraceError};
 
@@ -228,18 +229,6 @@ fn usual(text: &[u8]) -> Option<(Line, usize)> {
     Some((Line::Sample(sample), text.len() - rest.len()))
 }
 
-#[inline]
-fn after_blanks(text: &[u8]) -> &[u8] {
-    &text[text.iter().take_while(|&&letter| letter == b' ').count()..]
-}
-
-/// A word that a blank ends, no other white space, and what follows it.
-#[inline]
-fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let len = text.iter().position(|&letter| letter <= b' ')?;
-    (len > 0 && text[len] == b' ').then(|| text.split_at(len))
-}
-
 /// What is before and behind the time.
 fn at_time(line: &[u8]) -> Option<(&[u8], &[u8])> {
     memchr::memchr_iter(b':', line).find_map(|colon| {
@@ -316,16 +305,20 @@ pub(super) fn operation(event: &[u8], payload: &[u8]) -> Operation {
     }
 }
 
-/// Loads and stores have names with these words in them, in capitals or not.
+/// Loads and stores have names with these words in them, in capitals or not. Both words have one `o`.
 fn operation_of_event(event: &[u8]) -> Operation {
-    let has = |part: &[u8]| event.windows(part.len()).any(|word| word.eq_ignore_ascii_case(part));
-    if has(b"store") {
-        Operation::Access(AccessKind::Store)
-    } else if has(b"load") {
-        Operation::Access(AccessKind::Load)
-    } else {
-        Operation::Unknown
+    let mut loads = false;
+    for (at, _) in event.iter().enumerate().filter(|(_, letter)| **letter | 0x20 == b'o') {
+        let begins = |word: &[u8], before: usize| {
+            let found = at.checked_sub(before).and_then(|begin| event.get(begin..begin + word.len()));
+            found.is_some_and(|found| found.eq_ignore_ascii_case(word))
+        };
+        if begins(b"store", 2) {
+            return Operation::Access(AccessKind::Store);
+        }
+        loads |= begins(b"load", 1);
     }
+    if loads { Operation::Access(AccessKind::Load) } else { Operation::Unknown }
 }
 
 /// True if the first line with something to say is a sample, with an address or without.
@@ -535,6 +528,23 @@ mod tests {
         assert_eq!(operation(b"MEM_INST_RETIRED.ALL_STORES:", b""), STORE);
         assert_eq!(operation(b"MEM_INST_RETIRED.ALL_LOADS:", b""), LOAD);
         assert_eq!(operation(b"page-faults:", b""), Operation::Unknown);
+    }
+
+    #[test]
+    fn names_of_events_tell_the_operation() {
+        for (event, operation) in [
+            ("cpu/mem-loads,ldlat=30/P", LOAD),
+            ("MEM_UOPS_RETIRED.ALL_STORES", STORE),
+            ("loads-and-sTores", STORE),
+            ("LoAd", LOAD),
+            ("store", STORE),
+            ("oload", LOAD),
+        ] {
+            assert_eq!(operation_of_event(event.as_bytes()), operation, "{event}");
+        }
+        for event in ["", "o", "loa", "oad", "stor", "tore", "st0re", "faults:u", "l\u{f}ad"] {
+            assert_eq!(operation_of_event(event.as_bytes()), Operation::Unknown, "{event}");
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn usual(text: &[u8]) -> Option<(Option<Line>, usize)> {
 }
 
 /// A number, and what is behind it.
-#[inline]
+#[inline(always)]
 fn number_at_once(text: &[u8]) -> Option<(u64, &[u8])> {
     match text {
         [b'0', b'x' | b'X', digits @ ..] => hexadecimal_at(digits),

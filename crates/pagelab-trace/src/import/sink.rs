@@ -23,8 +23,8 @@ use crate::{
 
 /// Pages of the recorded machine.
 const PAGE_SHIFT: u32 = 12;
-/// Accesses that go to the writer at once.
-const BUFFER_ACCESSES: usize = 4096;
+/// Accesses that go to the writer at once: few enough for the first-level cache.
+const BUFFER_ACCESSES: usize = 512;
 /// Threads, and processes, that one import may have.
 const MAX_THREADS: usize = 1 << 20;
 /// Regions of 64 pages that one import may touch: 4 TiB of memory that is used densely.
@@ -306,6 +306,22 @@ impl<'a> Sink<'a> {
         size_bytes: u64,
         by_kernel: bool,
     ) -> Result<(), Problem> {
+        let short = size_bytes <= u64::from(MAX_ACCESS_BYTES);
+        if short && self.rules.is_plain(vaddr, size_bytes) && !self.kernel_code {
+            return self.put(kind, vaddr, size_bytes as u16, by_kernel);
+        }
+        self.access_elsewhere(kind, vaddr, size_bytes, by_kernel)
+    }
+
+    /// A long access, or one at an address that needs a second look.
+    #[cold]
+    fn access_elsewhere(
+        &mut self,
+        kind: AccessKind,
+        vaddr: u64,
+        size_bytes: u64,
+        by_kernel: bool,
+    ) -> Result<(), Problem> {
         let vaddr = match self.rules.place(vaddr, size_bytes)? {
             Place::User(vaddr) if !self.kernel_code => vaddr,
             Place::User(_) | Place::Kernel => {
@@ -313,9 +329,6 @@ impl<'a> Sink<'a> {
                 return Ok(());
             }
         };
-        if size_bytes <= u64::from(MAX_ACCESS_BYTES) {
-            return self.put(kind, vaddr, size_bytes as u16, by_kernel);
-        }
         let mut done = 0;
         while done < size_bytes {
             let len = (size_bytes - done).min(u64::from(MAX_ACCESS_BYTES));
@@ -349,7 +362,7 @@ impl<'a> Sink<'a> {
         self.rules.is_kernel(address)
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, kind: AccessKind, vaddr: u64, size_bytes: u16, by_kernel: bool) -> Result<(), Problem> {
         if self.room == 0 {
             return Ok(());
@@ -357,8 +370,10 @@ impl<'a> Sink<'a> {
         self.room -= 1;
         let thread = &mut self.threads[self.current];
         let (first, last) = pages(vaddr, size_bytes);
-        for page in first..=last {
-            self.touched.insert(thread.process.0, page);
+        self.touched.insert(thread.process.0, first);
+        // No access is longer than a page.
+        if first != last {
+            self.touched.insert(thread.process.0, last);
         }
         let gap = u32::try_from(thread.pending).unwrap_or(u32::MAX);
         thread.pending -= u64::from(gap);
