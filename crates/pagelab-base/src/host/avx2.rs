@@ -63,12 +63,18 @@ const FRONT_OF_FOUR_WORDS: [[u32; 8]; 4] = {
     rows
 };
 
-/// Start positions of four-word vectors (64-bit words) that cover all words but the first; the last may overlap the
-/// previous one.
+/// Number of vectors of `lanes` words that cover `words` words. Loops over them are `while` loops: the compiler unrolls
+/// these, but may leave calls of an iterator's `next` in others, which pass vectors through memory.
+const fn vectors(words: usize, lanes: usize) -> usize {
+    words.div_ceil(lanes)
+}
+
+/// Start of the `n`th vector of `LANES` words among those that cover the words from `first` on. The last may overlap
+/// the previous one.
 #[inline(always)]
-fn word_chunks<const N: usize>() -> impl Iterator<Item = usize> {
-    const { assert!(N <= 17, "four vectors cover them") };
-    (1..N).step_by(4).map(|at| at.min(N - 4))
+fn start<const N: usize, const LANES: usize>(first: usize, n: usize) -> usize {
+    const { assert!(N <= 4 * LANES + 1, "four vectors cover them") };
+    (first + n * LANES).min(N - LANES)
 }
 
 #[inline(always)]
@@ -83,13 +89,6 @@ fn store_words<const N: usize>(set: &mut [u64; N], at: usize, words: __m256i) {
     assert!(at + 4 <= N);
     // SAFETY: as in `load_words`.
     unsafe { _mm256_storeu_si256(set.as_mut_ptr().add(at).cast(), words) }
-}
-
-/// Start positions of eight-word vectors that cover all words but the first; the last may overlap the previous one.
-#[inline(always)]
-fn chunks<const N: usize>() -> impl Iterator<Item = usize> {
-    const { assert!(N <= 33, "four vectors cover them") };
-    (1..N).step_by(8).map(|at| at.min(N - 8))
 }
 
 #[inline(always)]
@@ -141,10 +140,12 @@ impl Vectors for Avx2 {
                 return first_bit(_mm_movemask_ps(_mm_castsi128_ps(equal)) as u32);
             }
             let (wanted, mask) = (_mm256_set1_epi32(wanted as i32), _mm256_set1_epi32(mask as i32));
-            let mut found = 0;
-            for at in (0..N).step_by(8).map(|at| at.min(N - 8)) {
+            let (mut found, mut n) = (0, 0);
+            while n < vectors(N, 8) {
+                let at = start::<N, 8>(0, n);
                 let equal = _mm256_cmpeq_epi32(_mm256_and_si256(load(words, at), mask), wanted);
                 found |= (_mm256_movemask_ps(_mm256_castsi256_ps(equal)) as u32) << at;
+                n += 1;
             }
             first_bit(found)
         }
@@ -166,13 +167,17 @@ impl Vectors for Avx2 {
                 let last_moved = _mm256_set1_epi32(way as i32);
                 let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
                 // Load everything into registers before the first store.
-                let mut moved = [_mm256_setzero_si256(); 4];
-                for (moved, at) in moved.iter_mut().zip(chunks::<N>()) {
+                let (mut moved, mut n) = ([_mm256_setzero_si256(); 4], 0);
+                while n < vectors(N - 1, 8) {
+                    let at = start::<N, 8>(1, n);
                     let stays = _mm256_cmpgt_epi32(_mm256_add_epi32(lanes, _mm256_set1_epi32(at as i32)), last_moved);
-                    *moved = _mm256_blendv_epi8(load(set, at - 1), load(set, at), stays);
+                    moved[n] = _mm256_blendv_epi8(load(set, at - 1), load(set, at), stays);
+                    n += 1;
                 }
-                for (moved, at) in moved.into_iter().zip(chunks::<N>()) {
-                    store(set, at, moved);
+                n = 0;
+                while n < vectors(N - 1, 8) {
+                    store(set, start::<N, 8>(1, n), moved[n]);
+                    n += 1;
                 }
                 set[0] = word;
             }
@@ -194,12 +199,15 @@ impl Vectors for Avx2 {
                 _mm_cvtsi128_si32(_mm256_castsi256_si128(moved)) as u32
             } else {
                 let out = set[N - 1];
-                let mut moved = [_mm256_setzero_si256(); 4];
-                for (moved, at) in moved.iter_mut().zip(chunks::<N>()) {
-                    *moved = load(set, at - 1);
+                let (mut moved, mut n) = ([_mm256_setzero_si256(); 4], 0);
+                while n < vectors(N - 1, 8) {
+                    moved[n] = load(set, start::<N, 8>(1, n) - 1);
+                    n += 1;
                 }
-                for (moved, at) in moved.into_iter().zip(chunks::<N>()) {
-                    store(set, at, moved);
+                n = 0;
+                while n < vectors(N - 1, 8) {
+                    store(set, start::<N, 8>(1, n), moved[n]);
+                    n += 1;
                 }
                 set[0] = word;
                 out
@@ -215,10 +223,12 @@ impl Vectors for Avx2 {
         // SAFETY: as in `position`.
         unsafe {
             let wanted = _mm256_set1_epi64x(wanted as i64);
-            let mut found = 0;
-            for at in (0..N).step_by(4).map(|at| at.min(N - 4)) {
+            let (mut found, mut n) = (0, 0);
+            while n < vectors(N, 4) {
+                let at = start::<N, 4>(0, n);
                 let equal = _mm256_cmpeq_epi64(load_words(words, at), wanted);
                 found |= (_mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32) << at;
+                n += 1;
             }
             first_bit(found)
         }
@@ -240,13 +250,17 @@ impl Vectors for Avx2 {
             let last_moved = _mm256_set1_epi64x(way as i64);
             let lanes = _mm256_setr_epi64x(0, 1, 2, 3);
             // Load everything into registers before the first store.
-            let mut moved = [_mm256_setzero_si256(); 4];
-            for (moved, at) in moved.iter_mut().zip(word_chunks::<N>()) {
+            let (mut moved, mut n) = ([_mm256_setzero_si256(); 4], 0);
+            while n < vectors(N - 1, 4) {
+                let at = start::<N, 4>(1, n);
                 let stays = _mm256_cmpgt_epi64(_mm256_add_epi64(lanes, _mm256_set1_epi64x(at as i64)), last_moved);
-                *moved = _mm256_blendv_epi8(load_words(set, at - 1), load_words(set, at), stays);
+                moved[n] = _mm256_blendv_epi8(load_words(set, at - 1), load_words(set, at), stays);
+                n += 1;
             }
-            for (moved, at) in moved.into_iter().zip(word_chunks::<N>()) {
-                store_words(set, at, moved);
+            n = 0;
+            while n < vectors(N - 1, 4) {
+                store_words(set, start::<N, 4>(1, n), moved[n]);
+                n += 1;
             }
             set[0] = word;
         }
@@ -267,12 +281,15 @@ impl Vectors for Avx2 {
                 store_words(set, 0, _mm256_blend_epi32::<0b11>(moved, first));
                 return out;
             }
-            let mut moved = [_mm256_setzero_si256(); 4];
-            for (moved, at) in moved.iter_mut().zip(word_chunks::<N>()) {
-                *moved = load_words(set, at - 1);
+            let (mut moved, mut n) = ([_mm256_setzero_si256(); 4], 0);
+            while n < vectors(N - 1, 4) {
+                moved[n] = load_words(set, start::<N, 4>(1, n) - 1);
+                n += 1;
             }
-            for (moved, at) in moved.into_iter().zip(word_chunks::<N>()) {
-                store_words(set, at, moved);
+            n = 0;
+            while n < vectors(N - 1, 4) {
+                store_words(set, start::<N, 4>(1, n), moved[n]);
+                n += 1;
             }
             set[0] = word;
             out
