@@ -96,8 +96,8 @@ impl Hardware {
     }
 
     fn stage_look_up(&self, asid: Asid, wanted: &TranslationRequest) -> UnitLookUp {
-        let &TranslationRequest { va, intent, origin, .. } = wanted;
-        UnitLookUp { asid, va, intent, origin, now: self.caches.time() }
+        let &TranslationRequest { va, pc, intent, origin, .. } = wanted;
+        UnitLookUp { asid, va, pc, intent, origin, now: self.caches.time() }
     }
 
     /// Looks up a page that the TLBs do not hold in each stage of the core and in the shared ones, in order. A hit

@@ -31,6 +31,8 @@ pub struct TranslationRequest {
     pub space: SpaceId,
     /// The virtual address.
     pub va: VirtAddr,
+    /// Virtual address of the instruction that makes the access; 0 if unknown, as for kernels.
+    pub pc: u64,
     /// Load, store or fetch.
     pub intent: Intent,
     /// Whether a program or a kernel makes the access.
@@ -193,7 +195,7 @@ impl Hardware {
         let asid = layers[space.layer].spaces[space.index].asid;
         let intent = if store { Intent::Store } else { Intent::Load };
         let mut spent = Cycles::ZERO;
-        let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
+        let look_up = UnitLookUp { asid, va, pc: 0, intent, origin: Origin::Program, now: self.caches.time() };
         let held = guest.look_up(&look_up, &mut NoLines, &mut spent);
         *cycles += spent;
         self.caches.pass(spent);
@@ -366,7 +368,7 @@ impl Hardware {
                 return Ok(found);
             }
             let mut spent = Cycles::ZERO;
-            let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: self.caches.time() };
+            let look_up = UnitLookUp { asid, va, pc: 0, intent, origin: Origin::Program, now: self.caches.time() };
             let held = nested.look_up(&look_up, &mut NoLines, &mut spent);
             *cycles += spent;
             self.caches.pass(spent);

@@ -93,7 +93,8 @@ fn torture<U: TranslationUnit>(parameters: &U::Parameters, key: &str, steps: u64
         match rng.below(100) {
             0..40 => {
                 let intent = [Intent::Load, Intent::Store, Intent::Fetch][rng.below(3) as usize];
-                let look_up = UnitLookUp { asid: Asid(asid), va, intent, origin: Origin::Program, now: Cycles(now) };
+                let look_up =
+                    UnitLookUp { asid: Asid(asid), va, pc: 0, intent, origin: Origin::Program, now: Cycles(now) };
                 let ask = |(unit, lines): &mut (U, RecentLines)| {
                     let mut cycles = Cycles::ZERO;
                     let held = unit.look_up(&look_up, lines, &mut cycles);

@@ -180,8 +180,15 @@ fn walked(simulation: &mut Simulation, origin: Origin, wanted: (SpaceId, VirtAdd
     };
     let before = count(simulation);
     for &intent in intents {
-        let wanted =
-            TranslationRequest { cpu: CpuId(0), core: CoreId::FIRST, space: wanted.0, va: wanted.1, intent, origin };
+        let wanted = TranslationRequest {
+            cpu: CpuId(0),
+            core: CoreId::FIRST,
+            space: wanted.0,
+            va: wanted.1,
+            pc: 0,
+            intent,
+            origin,
+        };
         let found = simulation
             .hw
             .translate(&mut simulation.kernels.os.layers, &wanted, &mut Cycles::default())

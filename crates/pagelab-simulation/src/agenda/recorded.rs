@@ -20,7 +20,7 @@ impl Simulation {
     pub(crate) fn simulate_recorded_fault(&mut self, cpu: CpuId, space: SpaceId, va: VirtAddr, intent: Intent) {
         self.scheduler.cpus[cpu].load_space(&mut self.hw, &mut self.kernels, space);
         let core = self.scheduler.cpus[cpu].core;
-        let wanted = TranslationRequest { cpu, core, space, va, intent, origin: Origin::Program };
+        let wanted = TranslationRequest { cpu, core, space, va, pc: 0, intent, origin: Origin::Program };
         let before = self.hw.units[core].tlb;
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);

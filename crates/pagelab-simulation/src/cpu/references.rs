@@ -348,7 +348,7 @@ impl RefIssuer<'_> {
         let kernel = &layers[layer];
         let (va, asid) = (kernel.direct(addr), kernel.spaces[DIRECT_MAP].asid);
         let intent = if writes { Intent::Store } else { Intent::Load };
-        let wanted = TranslationRequest { cpu: *cpu, core: *core, space, va, intent, origin: Origin::Kernel };
+        let wanted = TranslationRequest { cpu: *cpu, core: *core, space, va, pc: 0, intent, origin: Origin::Kernel };
         let held = hw.units[*core].first(intent).look_up(asid, va, Origin::Kernel);
         *self.window = DirectMapWindow::NONE;
         let found = match held {

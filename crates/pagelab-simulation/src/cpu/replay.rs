@@ -133,6 +133,7 @@ impl Simulation {
                 core: this_cpu.core,
                 space: this_cpu.running(),
                 va,
+                pc: access[0].pc,
                 intent,
                 origin: Origin::Program,
             };
@@ -444,6 +445,7 @@ impl Simulation {
             core: this_cpu.core,
             space: this_cpu.running(),
             va,
+            pc: access.pc,
             intent,
             origin: Origin::Program,
         };
@@ -524,6 +526,7 @@ impl Simulation {
             core: this_cpu.core,
             space: this_cpu.running(),
             va,
+            pc,
             intent,
             origin: Origin::Program,
         };

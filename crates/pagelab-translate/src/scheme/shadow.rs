@@ -39,7 +39,7 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
-        let &TranslationRequest { cpu, core, space, va, intent, origin } = wanted;
+        let &TranslationRequest { cpu, core, space, va, intent, origin, pc: _ } = wanted;
         let host = layers[space.layer].host.expect("a shadowed layer has a host");
         let context = KernelContext::on(cpu);
         drop_changed(context, layers, space.layer, host);

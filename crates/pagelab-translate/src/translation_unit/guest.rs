@@ -112,7 +112,7 @@ mod tests {
         let mut cycles = Cycles::ZERO;
         let mut look_up = |tlb: &mut GuestTlb, asid, va, intent| {
             tlb.look_up(
-                &UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO },
+                &UnitLookUp { asid, va, pc: 0, intent, origin: Origin::Program, now: Cycles::ZERO },
                 &mut NoLines,
                 &mut cycles,
             )

@@ -227,7 +227,7 @@ mod tests {
     fn hits(unit: &mut LargeTlb, asid: u16, va: u64, intent: Intent) -> bool {
         let (asid, va, origin, now) = (Asid(asid), VirtAddr(va), Origin::Program, Cycles::ZERO);
         let mut cycles = Cycles::ZERO;
-        let held = unit.look_up(&UnitLookUp { asid, va, intent, origin, now }, &mut NoLines, &mut cycles);
+        let held = unit.look_up(&UnitLookUp { asid, va, pc: 0, intent, origin, now }, &mut NoLines, &mut cycles);
         assert_eq!(cycles, Cycles(5), "hit or miss");
         held.is_some()
     }

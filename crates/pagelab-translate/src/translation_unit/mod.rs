@@ -100,6 +100,8 @@ pub struct UnitLookUp {
     pub asid: Asid,
     /// The virtual address.
     pub va: VirtAddr,
+    /// Virtual address of the instruction; 0 if unknown. Look-ups within walks do not have it.
+    pub pc: u64,
     /// Load, store or fetch.
     pub intent: Intent,
     /// Whether a program or a kernel makes the access.

@@ -444,7 +444,7 @@ mod tests {
         let mut lines = LineLog { cached: cached.to_vec(), ..LineLog::default() };
         let (va, intent, origin) = (VirtAddr(va), Intent::Load, Origin::Program);
         let mut cycles = Cycles::ZERO;
-        let look_up = UnitLookUp { asid: ASID, va, intent, origin, now: Cycles::ZERO };
+        let look_up = UnitLookUp { asid: ASID, va, pc: 0, intent, origin, now: Cycles::ZERO };
         let held = unit.look_up(&look_up, &mut lines, &mut cycles);
         assert!(lines.written.is_empty());
         if let Some(held) = held {
@@ -567,7 +567,7 @@ mod tests {
         assert!(load(&mut unit, 5 * gib + 3 * 2 * MIB + 0x1008, &[]).0);
         assert!(!load(&mut unit, 5 * gib + 4 * 2 * MIB, &[]).0);
         let (va, origin, now) = (VirtAddr(5 * gib + 3 * 2 * MIB), Origin::Program, Cycles::ZERO);
-        let store = UnitLookUp { asid: ASID, va, intent: Intent::Store, origin, now };
+        let store = UnitLookUp { asid: ASID, va, pc: 0, intent: Intent::Store, origin, now };
         assert_eq!(unit.look_up(&store, &mut lines, &mut Cycles(0)), None);
         unit.fill(&entry(va.0, PageSize::Size1G, true), FillSource::Walk, &mut lines);
         assert!(unit.look_up(&store, &mut lines, &mut Cycles(0)).is_some());

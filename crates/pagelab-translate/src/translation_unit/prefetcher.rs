@@ -69,6 +69,8 @@ pub struct DataMiss {
     pub page: u64,
     /// Bytes of the page.
     pub size: u64,
+    /// Virtual address of the instruction; 0 if unknown, as for an access that a kernel makes for the program.
+    pub pc: u64,
 }
 
 /// The pages that a prefetcher proposes after a miss, in the order of their walks.
@@ -216,7 +218,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
 
     fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
         let (asid, mask) = (look_up.asid, found.size().offset_mask());
-        let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1 };
+        let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1, pc: look_up.pc };
         let mut proposals = Proposals { miss, pages: ArrayVec::new() };
         if look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
             self.prefetcher.on_miss(&miss, &mut proposals);
@@ -277,7 +279,7 @@ pub(super) fn proposed<P: TlbPrefetcher>(parameters: &P::Parameters, misses: &[(
     let mut unit = Prefetching::<P>::new(parameters, "prefetcher", &Rng::new(1, "prefetcher")).unwrap();
     let pages = misses.iter().map(|&(asid, page)| {
         let (asid, va, origin, now) = (Asid(asid), VirtAddr(page << 12 | 8), Origin::Program, Cycles::ZERO);
-        let look_up = UnitLookUp { asid, va, intent: Intent::Load, origin, now };
+        let look_up = UnitLookUp { asid, va, pc: 0, intent: Intent::Load, origin, now };
         let found = Translation::new(MachineAddr(0), pagelab_base::addr::PageSize::Size4K, true, true);
         assert!(
             unit.next_walks(&UnitLookUp { intent: Intent::Fetch, ..look_up }, found).is_empty(),
@@ -311,7 +313,7 @@ mod tests {
     fn take(unit: &mut NextPage, asid: Asid, page: u64, store: bool, now: u64) -> Option<Cycles> {
         let intent = if store { Intent::Store } else { Intent::Load };
         let va = VirtAddr(page << 12 | 8);
-        let look_up = UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles(now) };
+        let look_up = UnitLookUp { asid, va, pc: 0, intent, origin: Origin::Program, now: Cycles(now) };
         let mut waited = Cycles::ZERO;
         unit.look_up(&look_up, &mut NoLines, &mut waited).map(|_| waited)
     }

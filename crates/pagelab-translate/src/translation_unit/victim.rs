@@ -123,7 +123,7 @@ mod tests {
 
     fn hits(unit: &mut VictimTlb, page: u64, intent: Intent) -> bool {
         let va = VirtAddr(page << 12 | 8);
-        let look_up = UnitLookUp { asid: Asid(1), va, intent, origin: Origin::Program, now: Cycles::ZERO };
+        let look_up = UnitLookUp { asid: Asid(1), va, pc: 0, intent, origin: Origin::Program, now: Cycles::ZERO };
         unit.look_up(&look_up, &mut NoLines, &mut Cycles(0)).is_some()
     }
 

@@ -77,7 +77,7 @@ impl<'a, U: Pass> Nested<'a, U> {
 #[inline(always)]
 pub(super) fn look_up(asid: Asid, va: VirtAddr, write: bool) -> UnitLookUp {
     let intent = if write { Intent::Store } else { Intent::Load };
-    UnitLookUp { asid, va, intent, origin: Origin::Program, now: Cycles::ZERO }
+    UnitLookUp { asid, va, pc: 0, intent, origin: Origin::Program, now: Cycles::ZERO }
 }
 
 impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
