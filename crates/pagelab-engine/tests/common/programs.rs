@@ -203,6 +203,21 @@ pub enum Cuts {
 const MOST_THREADS: u32 = 8;
 
 impl Program {
+    /// The program for a configuration: if a design of it predicts by the addresses of instructions, each access has
+    /// one.
+    pub fn under(mut self, config: &Config) -> Self {
+        if config.machine.prefetch.tlb.needs_pc().is_some() {
+            for (_, op) in &mut self.ops {
+                if let Op::Access { pc, by_kernel: false, .. } = op
+                    && *pc == 0
+                {
+                    *pc = PLACES[3] + 64;
+                }
+            }
+        }
+        self
+    }
+
     pub fn source(&self, cuts: Cuts) -> Box<dyn Source> {
         let mut script = ScriptWriter::new();
         // Live threads with their processes.

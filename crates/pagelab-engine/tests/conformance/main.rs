@@ -118,6 +118,7 @@ fn check(config: &Config, programs: u32) -> BTreeMap<String, u64> {
     let cpus = (0..PLACEMENTS.len()).prop_map(|n| PLACEMENTS[n]);
     let sums = RefCell::new(BTreeMap::new());
     let result = runner.run(&(program(), cpus), |(program, cpus)| {
+        let program = program.under(config);
         if !fits(&program, config, cpus) {
             return Err(TestCaseError::reject(TOO_LARGE));
         }

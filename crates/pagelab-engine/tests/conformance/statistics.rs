@@ -62,7 +62,8 @@ impl Sums {
 
     fn program(&mut self, config: &Config, number: usize, program: &Program) {
         let cpus = [&[0_usize][..], &[0, 1], &[0, 2]][number % 3];
-        if config.validate().is_ok() && fits(program, config, cpus) {
+        let program = program.clone().under(config);
+        if config.validate().is_ok() && fits(&program, config, cpus) {
             self.run(config, program.source(Cuts::AsWritten), cpus);
         }
     }

@@ -1,8 +1,10 @@
 //! Prefetchers: closed forms of coverage, borders and waits for outstanding lines.
 
-use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_workload};
+use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_workload, try_beside};
+use pagelab_engine::base::error::EngineError;
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind, Protection};
+use pagelab_engine::programs::load::BackgroundLoad;
+use pagelab_trace::{Access, AccessKind, Maker, Protection, Source};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const LINE: u64 = 64;
@@ -11,6 +13,8 @@ const PAGES: u64 = 64;
 const BYTES: u64 = PAGES * 4096;
 const L1: u64 = 4;
 const MEMORY: u64 = 100;
+/// An instruction whose page is not mapped, so that it takes no entry of a TLB.
+const PC: u64 = 0x40_1000;
 
 /// A machine with an L1 of 4 KiB before memory, whose hits stall, and instructions of one cycle.
 fn small(system: &str, core: &str, prefetch: &str) -> pagelab_engine::config::Config {
@@ -193,7 +197,8 @@ fn second_pass_with((name, prefix): (&str, &str), system: &str, pages: u64, stri
         for pass in 0..=passes {
             for page in (0..pages).step_by(if pass == 0 { 1 } else { stride }) {
                 let kind = if pass == 0 { AccessKind::Store } else { AccessKind::Load };
-                script.access_of(0, Access { gap, ..Access::new(kind, BASE + page * 4096 + page % 64 * 64, 8) });
+                let access = Access::new(kind, BASE + page * 4096 + page % 64 * 64, 8);
+                script.access_of(0, Access { pc: PC, gap, ..access });
             }
         }
         script.finish()
@@ -245,6 +250,10 @@ fn prefetchers_make_the_walks_that_their_rules_say() {
         ("stp", 1, 4 + 2 + (MANY - 2) + 1, 3 + 3),
         // From page 0: the distance before, and the last one. Page 1 has the same two. Then both are 1.
         ("h2p", 1, 2 + 2 + MANY - 2, 2 + 1),
+        // A stride is seen from page 1 on and confirmed twice at page 3.
+        ("asp", 4, MANY - 3, 1),
+        // From page 0: the stride before, and the last one, as with h2p.
+        ("masp", 1, 2 + 2 + MANY - 2, 2 + 1),
         // Nothing from page 0, whose distance is new. Then what followed 1 before: 1, and 1 - MANY.
         ("distance", 2, 2 * (MANY - 1), (MANY - 2) + 1),
     ] {
@@ -278,6 +287,87 @@ fn walks_for_a_miss_are_made_one_after_the_other() {
     // From page 100: 98, 99, 101 and 102; from page 102: 103 and 104.
     assert_eq!([value("walks"), value("late")], [6, 1]);
     assert!(value("late_cycles") > value("cycles") / 3, "{} of {}", value("late_cycles"), value("cycles"));
+}
+
+#[test]
+fn each_instruction_has_its_own_stride() {
+    // Three instructions take turns; each goes through pages of its own. Two of them share no stride.
+    const EACH: u64 = 600;
+    let stats = |prefetcher: &str| {
+        let on = format!("machine.prefetch.tlb.{prefetcher}=on");
+        let config = config("radix", &[&on, "machine.tlb.l1d.0.policy=lru", "machine.tlb.l2.0.policy=lru"]);
+        let mut script = ScriptWriter::new();
+        script.event(0, mmap(BASE, 16 * EACH * 4096, Protection::READ_WRITE));
+        // The last of these pages are in the TLB afterwards.
+        for page in 0..16 * EACH {
+            script.access_of(0, Access { pc: PC + 3, ..Access::new(AccessKind::Store, BASE + page * 4096, 8) });
+        }
+        let before = script.clone();
+        for n in 0..EACH {
+            for (number, stride) in [(0, 1), (1, 3), (2, 2)] {
+                let page = [0, EACH, 4 * EACH][number as usize] + n * stride;
+                let access = Access::new(AccessKind::Load, BASE + page * 4096, 8);
+                script.access_of(0, Access { pc: PC + number, gap: 1000, ..access });
+            }
+        }
+        let [before, after] = [before, script].map(|script| try_run(&config, script.finish()).unwrap());
+        let stats = after.since(&before);
+        let value = |name: &str| stats.values[&format!("prefetch.tlb.{prefetcher}.{name}")];
+        [stats.values["walk.count"], value("useful") + value("late"), value("unmapped")]
+    };
+    // Four walks each until a stride is confirmed; two with unconfirmed strides.
+    assert_eq!(stats("asp"), [3 * 4, 3 * (EACH - 4), 0]);
+    assert_eq!(stats("masp"), [3 * 2, 3 * (EACH - 2), 0]);
+}
+
+#[test]
+fn a_source_without_addresses_of_instructions_is_refused_by_those_who_need_them() {
+    let error = |name: &str, access: Access| {
+        let mut script = ScriptWriter::new();
+        script.event(0, mmap(BASE, 4096, Protection::READ_WRITE));
+        script.access_of(0, access);
+        try_run(&config("radix", &[&format!("machine.prefetch.tlb.{name}=on")]), script.finish()).err()
+    };
+    let access = Access { gap: 3, ..Access::new(AccessKind::Store, BASE, 8) };
+    for name in ["asp", "masp"] {
+        let refused = error(name, access).expect("it has no instruction").to_string();
+        for part in [&format!("machine.prefetch.tlb.{name}"), "the source `script`", "a recording"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert!(error(name, Access { pc: PC, ..access }).is_none());
+        // What no instruction does has no address in any source.
+        assert!(error(name, Access { gap: 0, ..access }).is_none());
+        assert!(error(name, Access { maker: Maker::KERNEL, ..access }).is_none());
+    }
+    assert!(error("h2p", access).is_none());
+}
+
+/// The statistics of a run, or why it is refused.
+fn try_run(config: &pagelab_engine::config::Config, source: Box<dyn Source>) -> Result<Statistics, EngineError> {
+    try_beside(config, vec![(source, &[0])], BackgroundLoad::default()).map(|(_, stats)| stats)
+}
+
+#[test]
+fn a_prefetcher_without_room_changes_nothing() {
+    let spec = "gups:size=8MiB,updates=20K";
+    for system in ["radix", "nested-radix"] {
+        let plain = run_workload(&config(system, &[]), spec).values;
+        for (name, none) in [
+            ("next_page", r#"{"entries":0}"#),
+            ("stp", r#"{"entries":0}"#),
+            ("distance", r#"{"entries":0}"#),
+            ("h2p", r#"{"entries":0}"#),
+            ("asp", r#"{"entries":0}"#),
+            ("masp", r#"{"entries":0}"#),
+            ("asp", r#"{"rows":0,"ways":1}"#),
+            ("masp", r#"{"rows":0,"ways":1}"#),
+        ] {
+            let set = format!("machine.prefetch.tlb.{name}={none}");
+            let mut found = run_workload(&config(system, &[&set]), spec).values;
+            found.retain(|name, _| !name.starts_with("prefetch."));
+            assert_eq!(found, plain, "{system} {set}");
+        }
+    }
 }
 
 #[test]

@@ -134,9 +134,15 @@ fn impossible_prefetchers() {
         ),
         (
             "radix",
-            &[&format!("{NEXT_PAGE}={{\"entries\":0}}")],
+            &[&format!("{NEXT_PAGE}={{\"entries\":65537}}")],
             "machine.prefetch.tlb.next_page.entries",
-            &["1 to 65536"],
+            &["0 to 65536"],
+        ),
+        (
+            "radix",
+            &["machine.prefetch.tlb.asp={\"rows\":6}"],
+            "machine.prefetch.tlb.asp.ways",
+            &["6 rows", "sets of 4", "divisors"],
         ),
         (
             "nested-radix-shadow",

@@ -180,6 +180,7 @@ impl Simulation {
             fast_path_accesses: 0,
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
             calls_ahead,
+            needs_pc: machine.tlb.stages.needs_pc().or(machine.prefetch.tlb.needs_pc()),
             lookahead: config.engine.lookahead.0,
         };
         let programs = Programs::new(inputs, load, max_accesses, window);

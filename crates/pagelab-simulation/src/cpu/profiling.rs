@@ -51,6 +51,9 @@ impl Simulation {
         part: Range<usize>,
         limit: Cycles,
     ) -> Result<usize, EngineError> {
+        if let Some(key) = self.replay.needs_pc {
+            self.programs.ensure_pc(input, key, &batch.accesses[part.clone()])?;
+        }
         // Sources deliver contexts only if there is a profile.
         if !batch.contexts.is_empty() {
             return self.replay_with_stacks::<MANY>((cpu, input), batch, part, limit);

@@ -54,6 +54,8 @@ pub struct ReplayOptions {
     pub(crate) filter_hits_only: bool,
     /// Whether programs of some layer make calls of a fault engine ahead of accesses.
     pub(crate) calls_ahead: bool,
+    /// The configuration key of a design that predicts by the addresses of instructions, if there is one.
+    pub(crate) needs_pc: Option<&'static str>,
     /// Whether the simulator prefetches its own tables for the next accesses (`engine.lookahead`).
     pub(crate) lookahead: bool,
 }

@@ -12,9 +12,12 @@ use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::home::ProcessTarget;
 use pagelab_kernel::os::Os;
 use pagelab_trace::calls::CallStacks;
-use pagelab_trace::{ProcessIx, Source};
+use pagelab_trace::{Access, ProcessIx, Source};
 use pagelab_translate::counters::WalkCounters;
 use std::sync::Arc;
+
+/// Accesses of each part of a batch that must have an instruction's address, if a design needs it.
+const ACCESSES_WITH_PC: usize = 16;
 
 /// The programs of a run, see the module's text.
 #[derive(Clone)]
@@ -85,6 +88,22 @@ impl Programs {
         let space = os.add_space(cpu, self.inputs[input].home)?;
         self.inputs[input].set_space(process, Some(space));
         Ok(space)
+    }
+
+    /// Refuses a source whose instructions have no addresses, by which the design at `key` predicts. The first accesses
+    /// of each part of a batch decide. Accesses that no instruction makes have no address in any source: those of
+    /// kernels, and the touches that stand for skipped accesses, which retire no instructions.
+    pub(crate) fn ensure_pc(&self, input: usize, key: &str, accesses: &[Access]) -> Result<(), EngineError> {
+        let lacks_pc = |access: &Access| access.pc == 0 && access.gap > 0 && !access.maker.is_kernel();
+        if !accesses.iter().take(ACCESSES_WITH_PC).any(lacks_pc) {
+            return Ok(());
+        }
+        let what = format!(
+            "it predicts by the addresses of instructions, which the source `{}` does not have; use a source that does, \
+             such as a recording or a workload, or switch this off",
+            self.inputs[input].info.name
+        );
+        Err(EngineError::config(key, what))
     }
 
     /// Makes all sources deliver call stacks; must be called before they are read.

@@ -27,7 +27,7 @@ const SLOTS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DistanceConfig {
-    /// Translations in the buffer of a core, 1 to 65536.
+    /// Translations in the buffer of a core, 0 to 65536; with 0 there are no prefetches.
     pub entries: u32,
     /// Rows of the table, 1 to 65536.
     pub rows: u32,

@@ -16,6 +16,7 @@
 
 mod counted;
 mod entry;
+mod instruction_table;
 mod lines;
 mod prefetcher;
 #[macro_use]
@@ -58,6 +59,8 @@ translation_units! {
             next_page::NextPage = "after a miss, a walk for the next page, into a buffer beside the TLBs (SP)";
             stp::Stp = "after a miss, walks for the two pages before and the two after it (STP)";
             distance::Distance = "a table of the distances between misses: walks for what followed this one before (DP)";
+            asp::Asp = "after a miss, a walk one stride of its instruction ahead, once the stride is confirmed (ASP)";
+            masp::Masp = "after a miss, walks one old and one new stride of its instruction ahead (MASP)";
             h2p::H2p = "after a miss, walks at the last two distances between misses (H2P)";
         }
     }
@@ -166,6 +169,8 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Whether it asks for prefetch walks ([`next_walks`](Self::next_walks)). Page tables that the walker does not read
     /// by itself refuse such a unit.
     const PREFETCHES: bool = false;
+    /// Whether it predicts by the instruction's address, so that programs without one are refused.
+    const NEEDS_PC: bool = false;
     /// Whether all cores share one unit, which is looked up after those of the core. Otherwise each core has its own.
     const IS_SHARED: bool = false;
     /// Whether its entries are in memory, so that look-ups and fills make references.

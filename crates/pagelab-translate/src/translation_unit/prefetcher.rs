@@ -43,7 +43,7 @@ const HALF_SHIFT: u32 = 47;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BufferConfig {
-    /// Translations in the buffer of a core, 1 to 65536.
+    /// Translations in the buffer of a core, 0 to 65536; with 0 there are no prefetches.
     pub entries: u32,
 }
 
@@ -81,6 +81,17 @@ pub struct Proposals {
 }
 
 impl Proposals {
+    /// None so far.
+    pub(super) fn new(miss: DataMiss) -> Self {
+        Self { miss, pages: ArrayVec::new() }
+    }
+
+    /// First bytes of the proposed pages.
+    #[cfg(test)]
+    pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.iter().map(|page| page.0)
+    }
+
     /// Proposes the page this many bytes after the one that missed, or before it. Pages of another half of the address
     /// space, the page itself and repetitions are dropped.
     pub fn propose(&mut self, distance: i64) {
@@ -103,6 +114,8 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
 
     /// Prefix of its statistics.
     const STATISTICS: &'static str;
+    /// Whether it predicts by the instruction's address. A program whose source has none is then refused.
+    const NEEDS_PC: bool = false;
 
     /// A prefetcher that has seen nothing, and the number of translations in its buffer; `key` is the configuration key
     /// of its parameters. Errors: impossible parameters.
@@ -118,6 +131,9 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
 
     /// Proposes pages after a miss, and learns from it.
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals);
+
+    /// Forgets what it learnt in an address space, whose tag another space may get. Default: it keeps nothing by space.
+    fn flush(&mut self, _: Asid) {}
 }
 
 /// Counts of prefetched translations. `entered` is the sum of `useful`, `late`, `useless` and those that are still in
@@ -163,10 +179,11 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
     const PLACE: LookUpPlace = LookUpPlace::AfterTlbs;
     const STATISTICS: &'static str = P::STATISTICS;
     const PREFETCHES: bool = true;
+    const NEEDS_PC: bool = P::NEEDS_PC;
 
     fn new(parameters: &P::Parameters, key: &str, _: &Rng) -> Result<Self, EngineError> {
         let (prefetcher, entries) = P::new(parameters, key)?;
-        between(&format!("{key}.entries"), entries, 1, 1 << 16)?;
+        between(&format!("{key}.entries"), entries, 0, 1 << 16)?;
         let size = entries as usize;
         let buffer = VecDeque::with_capacity(size + 1);
         Ok(Self { prefetcher, size, buffer, counts: PrefetchCounts::default() })
@@ -219,8 +236,8 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
     fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
         let (asid, mask) = (look_up.asid, found.size().offset_mask());
         let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1, pc: look_up.pc };
-        let mut proposals = Proposals { miss, pages: ArrayVec::new() };
-        if look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
+        let mut proposals = Proposals::new(miss);
+        if self.size > 0 && look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
             self.prefetcher.on_miss(&miss, &mut proposals);
         }
         proposals.pages
@@ -232,6 +249,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
 
     fn flush(&mut self, asid: Asid) {
         self.drop(|entry| entry.asid == asid);
+        self.prefetcher.flush(asid);
     }
 
     fn storage_bits(&self) -> u64 {
@@ -273,13 +291,20 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
     }
 }
 
-/// What a prefetcher proposes after misses of these pages of 4 KiB, in pages.
+/// What a prefetcher proposes after misses of these pages of 4 KiB, in pages. A miss has a space and a page.
 #[cfg(test)]
 pub(super) fn proposed<P: TlbPrefetcher>(parameters: &P::Parameters, misses: &[(u16, u64)]) -> Vec<Vec<u64>> {
+    let misses: Vec<_> = misses.iter().map(|&(asid, page)| (0, asid, page)).collect();
+    proposed_by::<P>(parameters, &misses)
+}
+
+/// The same for misses with an instruction's address, a space and a page.
+#[cfg(test)]
+pub(super) fn proposed_by<P: TlbPrefetcher>(parameters: &P::Parameters, misses: &[(u64, u16, u64)]) -> Vec<Vec<u64>> {
     let mut unit = Prefetching::<P>::new(parameters, "prefetcher", &Rng::new(1, "prefetcher")).unwrap();
-    let pages = misses.iter().map(|&(asid, page)| {
+    let pages = misses.iter().map(|&(pc, asid, page)| {
         let (asid, va, origin, now) = (Asid(asid), VirtAddr(page << 12 | 8), Origin::Program, Cycles::ZERO);
-        let look_up = UnitLookUp { asid, va, pc: 0, intent: Intent::Load, origin, now };
+        let look_up = UnitLookUp { asid, va, pc, intent: Intent::Load, origin, now };
         let found = Translation::new(MachineAddr(0), pagelab_base::addr::PageSize::Size4K, true, true);
         assert!(
             unit.next_walks(&UnitLookUp { intent: Intent::Fetch, ..look_up }, found).is_empty(),

@@ -65,6 +65,12 @@ macro_rules! translation_units {
                         .then_some(concat!($part, ".", stringify!($stage)))))*
                 }
 
+                /// The key of the first unit that is on and needs the addresses of instructions, if there is one.
+                pub fn needs_pc(&self) -> Option<&'static str> {
+                    None $(.or((self.$stage.is_on() && $Stage::NEEDS_PC)
+                        .then_some(concat!($part, ".", stringify!($stage)))))*
+                }
+
                 /// One configuration per unit and sample, with that unit alone.
                 #[allow(clippy::needless_update, reason = "a group may have one unit, or several")]
                 pub fn samples() -> Vec<Self> {

@@ -18,7 +18,7 @@ use pagelab_base::error::EngineError;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StpConfig {
-    /// Translations in the buffer of a core, 1 to 65536.
+    /// Translations in the buffer of a core, 0 to 65536; with 0 there are no prefetches.
     pub entries: u32,
 }
 
