@@ -149,6 +149,13 @@ impl AssocArray {
         find(keys, key).map(|way| values[way])
     }
 
+    /// The value of `key` in the set of `set_hash`; does not count as a use, and changes nothing.
+    pub fn peek(&self, set_hash: u64, key: u64) -> Option<u64> {
+        let first = self.index.index(set_hash) * 2 * self.ways;
+        let (keys, values) = self.slots[first..][..2 * self.ways].split_at(self.ways);
+        keys.iter().position(|held| *held == key).map(|way| values[way])
+    }
+
     /// Whether `key` is in the set of `set_hash`; does not count as a use.
     pub fn holds(&self, set_hash: u64, key: u64) -> bool {
         let first = self.index.index(set_hash) * 2 * self.ways;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::choice::Part;
 
 /// `off`, or the part's parameters; `on` means default parameters where none is required.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Switched<P> {
     /// The part is absent.
     #[default]
@@ -23,6 +23,11 @@ impl<P> Switched<P> {
     /// Whether the part is present.
     pub fn is_on(&self) -> bool {
         matches!(self, Self::On(_))
+    }
+
+    /// Whether the part is absent.
+    pub fn is_off(&self) -> bool {
+        !self.is_on()
     }
 
     /// The parameters, if it is on.

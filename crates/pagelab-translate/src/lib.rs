@@ -8,6 +8,7 @@ pub mod config;
 pub mod counters;
 pub mod flush;
 pub mod hardware;
+mod neighbours;
 pub mod scheme;
 mod stages;
 pub mod tag_checks;

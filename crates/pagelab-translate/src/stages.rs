@@ -1,6 +1,7 @@
 //! Units after the TLBs: when they are looked up and filled, and when they prefetch.
 
 use crate::hardware::{CoreUnits, Hardware};
+use crate::neighbours::Neighbour;
 use crate::translation_unit::{CoreLines, Entry, FillSource, PrefetchWalk, Stage, UnitLookUp};
 use crate::walker::TranslationRequest;
 use pagelab_base::addr::VirtAddr;
@@ -131,10 +132,51 @@ impl Hardware {
 
     /// Offers the result of a walk to the stages.
     #[inline(always)]
-    pub(super) fn fill_stages(&mut self, asid: Asid, wanted: &TranslationRequest, found: Translation) {
+    pub(super) fn fill_stages(
+        &mut self,
+        layers: &[Layer],
+        asid: Asid,
+        wanted: &TranslationRequest,
+        found: Translation,
+    ) {
         if self.has_stages(wanted.core) {
             self.fill_first_stages(usize::MAX, &Entry { asid, va: wanted.va, translation: found }, wanted.core);
+            self.offer_neighbours(layers, asid, wanted);
         }
+    }
+
+    /// Offers the neighbours of a page of a program's data that a demand walk has found to the stages of the core.
+    #[inline(never)]
+    fn offer_neighbours(&mut self, layers: &[Layer], asid: Asid, wanted: &TranslationRequest) {
+        if wanted.origin != Origin::Program || wanted.intent == Intent::Fetch {
+            return;
+        }
+        for index in 0..self.units[wanted.core].stages.len() {
+            self.offer_free(layers, index, asid, wanted, self.caches.time());
+        }
+    }
+
+    /// Offers the neighbours of a page that a walk has just found to a stage, if it takes them. The walk ends at
+    /// `arrives`.
+    fn offer_free(&mut self, layers: &[Layer], stage: usize, asid: Asid, wanted: &TranslationRequest, arrives: Cycles) {
+        let &TranslationRequest { core, space, va, .. } = wanted;
+        if !self.units[core].stages[stage].takes_free() {
+            return;
+        }
+        for Neighbour { va, distance, translation } in self.neighbours(layers, core, space, va) {
+            if !self.is_held(core, asid, va) {
+                let (entry, source) = (Entry { asid, va, translation }, FillSource::Free { distance, arrives });
+                let (own, _, mut lines) = self.stages_of(core);
+                own[stage].fill(&entry, source, &mut lines);
+            }
+        }
+    }
+
+    /// Whether a data TLB or a stage of a core holds a page.
+    fn is_held(&self, core: CoreId, asid: Asid, va: VirtAddr) -> bool {
+        let unit = &self.units[core];
+        let is_in_stage = unit.stages.iter().any(|stage| stage.holds(asid, va));
+        is_in_stage || unit.l2.holds(asid, va) || unit.l1d.holds(asid, va)
     }
 
     /// Offers the result of a walk, or of a later stage, to the first `count` stages.
@@ -164,12 +206,9 @@ impl Hardware {
     fn walk_for_each(&mut self, layers: &mut [Layer], asid: Asid, wanted: &TranslationRequest, found: Translation) {
         for index in 0..self.units[wanted.core].stages.len() {
             let look_up = self.stage_look_up(asid, wanted);
-            let unit = &mut self.units[wanted.core];
             let mut before = Cycles::ZERO;
-            for va in unit.stages[index].next_walks(&look_up, found) {
-                let unit = &self.units[wanted.core];
-                let is_held = unit.stages.iter().any(|stage| stage.holds(asid, va));
-                if !is_held && !unit.l2.holds(asid, va) && !unit.l1d.holds(asid, va) {
+            for va in self.units[wanted.core].stages[index].next_walks(&look_up, found) {
+                if !self.is_held(wanted.core, asid, va) {
                     let wanted = TranslationRequest { va, intent: Intent::Load, ..*wanted };
                     self.walk_ahead(layers, index, asid, &wanted, &mut before);
                 }
@@ -209,6 +248,7 @@ impl Hardware {
             let (entry, source) = (Entry { asid, va, translation }, FillSource::Prefetch { arrives: begun + *before });
             let (own, _, mut lines) = self.stages_of(core);
             own[stage].fill(&entry, source, &mut lines);
+            self.offer_free(layers, stage, asid, wanted, begun + *before);
         }
     }
 }

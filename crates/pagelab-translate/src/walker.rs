@@ -102,7 +102,7 @@ impl Hardware {
                         if held.is_some() && origin == Origin::Program {
                             self.walks.dirty_walks += 1;
                         }
-                        self.fill_stages(asid, wanted, found);
+                        self.fill_stages(layers, asid, wanted, found);
                         found
                     }
                 };

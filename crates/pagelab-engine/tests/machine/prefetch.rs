@@ -178,13 +178,13 @@ fn a_window_waits_for_lines_under_way_too() {
 
 /// Statistics of a second pass over `pages` pages, `stride` pages apart.
 fn second_pass(system: &str, pages: u64, stride: usize, gap: u32) -> Statistics {
-    second_pass_with(("next_page", "prefetch.tlb"), system, pages, stride, gap)
+    second_pass_with(("next_page=on", "prefetch.tlb"), system, pages, stride, gap)
 }
 
-/// The same with a TLB prefetcher, given with the prefix of its statistics.
+/// The same with a TLB prefetcher, given with its value and the prefix of its statistics.
 fn second_pass_with((name, prefix): (&str, &str), system: &str, pages: u64, stride: usize, gap: u32) -> Statistics {
-    let on = format!("machine.prefetch.tlb.{name}=on");
-    let mut set = vec![on.as_str()];
+    let on = format!("machine.prefetch.tlb.{name}");
+    let mut set: Vec<&str> = on.lines().collect();
     set.extend([
         "machine.core.cycles_per_instruction=1",
         "machine.tlb.l1d.0.policy=lru",
@@ -258,7 +258,7 @@ fn prefetchers_make_the_walks_that_their_rules_say() {
         ("distance", 2, 2 * (MANY - 1), (MANY - 2) + 1),
     ] {
         let prefix = format!("prefetch.tlb.{name}");
-        let stats = second_pass_with((name, &prefix), "radix", MANY, 1, 1000);
+        let stats = second_pass_with((&format!("{name}=on"), &prefix), "radix", MANY, 1, 1000);
         let value = |name: &str| stats.values[&format!("{prefix}.{name}")];
         assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{name}");
         assert_eq!(stats.values["walk.count"], demanded, "{name}");
@@ -329,7 +329,7 @@ fn a_source_without_addresses_of_instructions_is_refused_by_those_who_need_them(
         try_run(&config("radix", &[&format!("machine.prefetch.tlb.{name}=on")]), script.finish()).err()
     };
     let access = Access { gap: 3, ..Access::new(AccessKind::Store, BASE, 8) };
-    for name in ["asp", "masp"] {
+    for name in ["asp", "masp", "atp"] {
         let refused = error(name, access).expect("it has no instruction").to_string();
         for part in [&format!("machine.prefetch.tlb.{name}"), "the source `script`", "a recording"] {
             assert!(refused.contains(part), "{refused}");
@@ -347,6 +347,88 @@ fn try_run(config: &pagelab_engine::config::Config, source: Box<dyn Source>) -> 
     try_beside(config, vec![(source, &[0])], BackgroundLoad::default()).map(|(_, stats)| stats)
 }
 
+/// Every distance is let in from the start.
+const ALL_FREE: &str = r#"sbfp={"free":{"threshold":0,"initial":1}}"#;
+
+#[test]
+fn a_scan_with_free_translations_walks_once_per_line_of_entries() {
+    const MANY: u64 = 2000;
+    for system in ["radix", "radix-no-mmu-cache"] {
+        let stats = second_pass_with((ALL_FREE, "prefetch.tlb.sbfp"), system, MANY, 1, 1000);
+        let value = |name: &str| stats.values[&format!("prefetch.tlb.sbfp.{name}")];
+        assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{system}");
+        assert_eq!(stats.values["walk.count"], MANY / 8, "{system}");
+        assert_eq!([value("walks"), value("refs"), value("entered")], [0, 0, 0], "{system}");
+        let free = ["entered", "useful", "late", "useless", "unused"].map(|name| value(&format!("free.{name}")));
+        assert_eq!(free, [MANY / 8 * 7, MANY / 8 * 7, 0, 0, 0], "{system}");
+        // A walk reads what it reads without them.
+        if system == "radix-no-mmu-cache" {
+            assert_eq!(stats.values["walk.refs"], MANY / 8 * 4);
+        }
+    }
+    // Every second page: half of them is not used, and replaced.
+    let stats = second_pass_with((ALL_FREE, "prefetch.tlb.sbfp"), "radix", MANY, 2, 1000);
+    assert!(stats.values["prefetch.tlb.sbfp.free.useless"] > 0);
+}
+
+#[test]
+fn what_is_free_depends_on_the_lines_of_the_page_table() {
+    const MANY: u64 = 2000;
+    let walks = |system| {
+        let stats = second_pass_with((ALL_FREE, "prefetch.tlb.sbfp"), system, MANY, 1, 1000);
+        let useful = stats.values["prefetch.tlb.sbfp.free.useful"];
+        assert_eq!(stats.values["walk.count"] + useful, MANY, "{system}");
+        stats.values["walk.count"]
+    };
+    // A line with the entries of eight pages, and slots that a hash places.
+    assert_eq!(walks("hashed-compact"), MANY / 8);
+    assert!(walks("hashed-open") > MANY * 9 / 10);
+}
+
+#[test]
+fn distances_are_let_in_once_they_were_seen_more_often_than_the_threshold() {
+    const MANY: u64 = 2000;
+    let stats = second_pass_with(("sbfp=on", "prefetch.tlb.sbfp"), "radix", MANY, 1, 1000);
+    let value = |name: &str| stats.values[&format!("prefetch.tlb.sbfp.free.{name}")];
+    // The first page of each line samples the other seven, which are hit one after the other. In line 101 the counter
+    // of distance 1 passes the threshold, then that of 3: pages 2, 4 and 6 are found in the buffer, and stay in the
+    // sampler. Distances 2 and 6 pass it in line 102, where page 4 is found in the buffer, and 4 in line 103.
+    let (lines, learning) = (MANY / 8, 101);
+    assert_eq!([value("sampled"), value("sampler_hits"), value("halvings")], [7 * learning + 3 + 1, 7 * learning, 0]);
+    assert_eq!(stats.values["walk.count"], 8 * learning + (lines - learning));
+    assert_eq!(value("useful"), 7 * (lines - learning));
+}
+
+#[test]
+fn entries_of_guests_are_free_where_the_nested_tlb_has_their_frames() {
+    const MANY: u64 = 2000;
+    let walks = |nested: &str| {
+        let set = format!("{ALL_FREE}\nmachine.tlb.nested={nested}");
+        let stats = second_pass_with((&set, "prefetch.tlb.sbfp"), "nested-radix", MANY, 1, 1000);
+        let useful = stats.values["prefetch.tlb.sbfp.free.useful"];
+        assert_eq!(stats.values["walk.count"] + useful, MANY, "{nested}");
+        stats.values["walk.count"]
+    };
+    // It holds all frames of the first pass, or none.
+    assert_eq!(walks(r#"{"entries":65536,"ways":16,"latency_cycles":1,"policy":"lru"}"#), MANY / 8);
+    assert_eq!(walks("null"), MANY);
+}
+
+#[test]
+fn the_agile_prefetcher_chooses_after_each_miss() {
+    const MANY: u64 = 2000;
+    for free in ["on", "off"] {
+        let set = format!(r#"atp={{"free":"{free}"}}"#);
+        let stats = second_pass_with((&set, "prefetch.tlb.atp"), "radix", MANY, 1, 1000);
+        let value = |name: &str| stats.values.get(&format!("prefetch.tlb.atp.{name}")).copied().unwrap_or(0);
+        let chosen: u64 = ["none", "h2p", "masp", "stp"].iter().map(|name| value(&format!("chosen.{name}"))).sum();
+        assert_eq!(chosen, MANY, "{free}");
+        let used = ["useful", "late", "free.useful", "free.late"].map(value).iter().sum::<u64>();
+        assert_eq!(stats.values["walk.count"], MANY - used, "{free}");
+        assert!(used > MANY * 99 / 100, "{free}: {used}");
+    }
+}
+
 #[test]
 fn a_prefetcher_without_room_changes_nothing() {
     let spec = "gups:size=8MiB,updates=20K";
@@ -359,6 +441,9 @@ fn a_prefetcher_without_room_changes_nothing() {
             ("h2p", r#"{"entries":0}"#),
             ("asp", r#"{"entries":0}"#),
             ("masp", r#"{"entries":0}"#),
+            ("sbfp", r#"{"entries":0}"#),
+            ("sbfp", r#"{"free":{"threshold":1023}}"#),
+            ("atp", r#"{"entries":0}"#),
             ("asp", r#"{"rows":0,"ways":1}"#),
             ("masp", r#"{"rows":0,"ways":1}"#),
         ] {

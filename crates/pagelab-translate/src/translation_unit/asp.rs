@@ -7,7 +7,7 @@
 //! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002; its table as in
 //! Vavouliotis et al., "Exploiting Page Table Locality for Agile TLB Prefetching", ISCA 2021 (notes on both): 64 rows
 //! in sets of 4, two confirmations, a buffer of 64 entries.
-//! Parameters: `machine.prefetch.tlb.asp`: `entries` (64), `rows` (64), `ways` (4), `confirmations` (2).
+//! Parameters: `machine.prefetch.tlb.asp`: `entries` (64), `rows` (64), `ways` (4), `confirmations` (2), `free` (off).
 //! Stats: `prefetch.tlb.asp.*`.
 //! Choices: rows are tagged with the instruction's whole address and replaced in LRU order. A repeated miss of one page
 //! is a stride of 0, which proposes nothing. An access that a kernel makes for the program has no instruction, and
@@ -16,9 +16,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::free_ptes::FreeConfig;
 use super::instruction_table::InstructionTable;
-use super::prefetcher::{DataMiss, Prefetching, Proposals, TlbPrefetcher};
+use super::prefetcher::{BufferConfig, DataMiss, Prefetching, Proposals, TlbPrefetcher};
 use pagelab_base::error::{EngineError, between};
+use pagelab_base::switched::Switched;
 use pagelab_tables::mmu_cache::Asid;
 
 /// Parameters of the arbitrary stride prefetcher.
@@ -33,11 +35,14 @@ pub struct AspConfig {
     pub ways: u32,
     /// How many times in a row a stride must be seen again before it prefetches, 1 to 255.
     pub confirmations: u32,
+    /// Whether translations beside those of walks are taken, too (SBFP).
+    #[serde(skip_serializing_if = "Switched::is_off")]
+    pub free: Switched<FreeConfig>,
 }
 
 impl Default for AspConfig {
     fn default() -> Self {
-        Self { entries: 64, rows: 64, ways: 4, confirmations: 2 }
+        Self { entries: 64, rows: 64, ways: 4, confirmations: 2, free: Switched::Off }
     }
 }
 
@@ -57,14 +62,14 @@ impl TlbPrefetcher for ConfirmedStrides {
     const STATISTICS: &'static str = "prefetch.tlb.asp";
     const NEEDS_PC: bool = true;
 
-    fn new(parameters: &AspConfig, key: &str) -> Result<(Self, u32), EngineError> {
-        let &AspConfig { entries, rows, ways, confirmations } = parameters;
+    fn new(parameters: &AspConfig, key: &str) -> Result<(Self, BufferConfig), EngineError> {
+        let &AspConfig { entries, rows, ways, confirmations, free } = parameters;
         between(&format!("{key}.confirmations"), confirmations, 1, u8::MAX.into())?;
-        Ok((Self { table: InstructionTable::new(key, rows, ways)?, confirmations }, entries))
+        Ok((Self { table: InstructionTable::new(key, rows, ways)?, confirmations }, BufferConfig { entries, free }))
     }
 
     fn samples() -> Vec<AspConfig> {
-        vec![AspConfig { entries: 4, rows: 2, ways: 2, confirmations: 1 }]
+        vec![AspConfig { entries: 4, rows: 2, ways: 2, confirmations: 1, free: Switched::Off }]
     }
 
     /// Beside the table's bits, each row counts confirmations.
@@ -90,6 +95,7 @@ impl TlbPrefetcher for ConfirmedStrides {
 
 #[cfg(test)]
 mod tests {
+    use super::super::free_ptes::AcceptedDistances;
     use super::super::prefetcher::proposed_by;
     use super::*;
 
@@ -139,7 +145,7 @@ mod tests {
         let (mut prefetcher, _) = ConfirmedStrides::new(&AspConfig::default(), "asp").unwrap();
         let mut learn = |asid, page: u64| {
             let miss = DataMiss { asid: Asid(asid), page: page << 12, size: 4096, pc: 8 };
-            let mut proposals = Proposals::new(miss);
+            let mut proposals = Proposals::new(miss, AcceptedDistances::default());
             prefetcher.on_miss(&miss, &mut proposals);
             if page == 2 {
                 prefetcher.flush(Asid(1));

@@ -114,7 +114,7 @@ impl UnitCounts {
 /// A unit with its counters. See [`TranslationUnit`] for what each function does.
 #[derive(Clone, Debug)]
 pub struct Counted<U> {
-    unit: U,
+    pub(crate) unit: U,
     /// The counters. Prefetch walks restore them, since no access waits for these walks.
     pub counts: UnitCounts,
 }
@@ -164,6 +164,11 @@ impl<U: TranslationUnit> Counted<U> {
     /// See [`TranslationUnit::put_at`].
     pub fn put_at(&mut self, first: LineAddr) {
         self.unit.put_at(first);
+    }
+
+    /// See [`TranslationUnit::takes_free`].
+    pub fn takes_free(&self) -> bool {
+        self.unit.takes_free()
     }
 
     /// See [`TranslationUnit::next_walks`].

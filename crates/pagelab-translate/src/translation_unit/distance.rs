@@ -6,7 +6,7 @@
 //! [`prefetcher`](super::prefetcher).
 //! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002 (notes on it): 256 rows,
 //! two distances per row, a buffer of 16 entries.
-//! Parameters: `machine.prefetch.tlb.distance`: `entries` (16), `rows` (256).
+//! Parameters: `machine.prefetch.tlb.distance`: `entries` (16), `rows` (256), `free` (off).
 //! Stats: `prefetch.tlb.distance.*`.
 //! Choices: after a miss of another address space, the history begins anew; the table stays, as distances belong to no
 //! space. Distances are in bytes, so they also mean something between pages of different sizes.
@@ -15,9 +15,11 @@ use arrayvec::ArrayVec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prefetcher::{DataMiss, Prefetching, Proposals, TlbPrefetcher};
+use super::free_ptes::FreeConfig;
+use super::prefetcher::{BufferConfig, DataMiss, Prefetching, Proposals, TlbPrefetcher};
 use pagelab_base::addr::FRAME_SHIFT;
 use pagelab_base::error::{EngineError, between};
+use pagelab_base::switched::Switched;
 use pagelab_tables::mmu_cache::Asid;
 
 /// Distances per row.
@@ -31,11 +33,14 @@ pub struct DistanceConfig {
     pub entries: u32,
     /// Rows of the table, 1 to 65536.
     pub rows: u32,
+    /// Whether translations beside those of walks are taken, too (SBFP).
+    #[serde(skip_serializing_if = "Switched::is_off")]
+    pub free: Switched<FreeConfig>,
 }
 
 impl Default for DistanceConfig {
     fn default() -> Self {
-        Self { entries: 16, rows: 256 }
+        Self { entries: 16, rows: 256, free: Switched::Off }
     }
 }
 
@@ -85,14 +90,15 @@ impl TlbPrefetcher for Distances {
 
     const STATISTICS: &'static str = "prefetch.tlb.distance";
 
-    fn new(parameters: &DistanceConfig, key: &str) -> Result<(Self, u32), EngineError> {
-        between(&format!("{key}.rows"), parameters.rows, 1, 1 << 16)?;
-        let rows = vec![Row::default(); parameters.rows as usize];
-        Ok((Self { rows, asid: Asid(0), last: None, distance: None }, parameters.entries))
+    fn new(parameters: &DistanceConfig, key: &str) -> Result<(Self, BufferConfig), EngineError> {
+        let &DistanceConfig { entries, rows, free } = parameters;
+        between(&format!("{key}.rows"), rows, 1, 1 << 16)?;
+        let rows = vec![Row::default(); rows as usize];
+        Ok((Self { rows, asid: Asid(0), last: None, distance: None }, BufferConfig { entries, free }))
     }
 
     fn samples() -> Vec<DistanceConfig> {
-        vec![DistanceConfig { entries: 4, rows: 4 }]
+        vec![DistanceConfig { entries: 4, rows: 4, free: Switched::Off }]
     }
 
     /// A row has its distance and its followers, each in pages with a sign; beside them are the number of the last

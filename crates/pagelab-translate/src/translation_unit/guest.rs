@@ -79,7 +79,7 @@ impl TranslationUnit for GuestTlb {
                 let piece = page.fractured(va, PageSize::Size2M);
                 self.array.insert(number(va), key(asid, number(va)), piece.to_word());
             }
-            FillSource::Walk | FillSource::Eviction | FillSource::Prefetch { .. } => {}
+            FillSource::Walk | FillSource::Eviction | FillSource::Prefetch { .. } | FillSource::Free { .. } => {}
         }
     }
 

@@ -4,7 +4,7 @@
 //! [`prefetcher`](super::prefetcher).
 //! Source: Vavouliotis et al., "Exploiting Page Table Locality for Agile TLB Prefetching", ISCA 2021 (notes on it): one
 //! of the three prefetchers that ATP chooses from, with a buffer of 64 entries.
-//! Parameters: `machine.prefetch.tlb.h2p`: `entries` (64).
+//! Parameters: `machine.prefetch.tlb.h2p`: `entries` (64), `free` (off).
 //! Stats: `prefetch.tlb.h2p.*`.
 //! Choices: after a miss of another address space, the history begins anew. Distances are in bytes, so they also mean
 //! something between pages of different sizes.
@@ -12,8 +12,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prefetcher::{DataMiss, Prefetching, Proposals, TlbPrefetcher};
+use super::free_ptes::FreeConfig;
+use super::prefetcher::{BufferConfig, DataMiss, Prefetching, Proposals, TlbPrefetcher};
 use pagelab_base::error::EngineError;
+use pagelab_base::switched::Switched;
 use pagelab_tables::mmu_cache::Asid;
 
 /// Parameters of the history prefetcher.
@@ -22,11 +24,14 @@ use pagelab_tables::mmu_cache::Asid;
 pub struct H2pConfig {
     /// Translations in the buffer of a core, 0 to 65536; with 0 there are no prefetches.
     pub entries: u32,
+    /// Whether translations beside those of walks are taken, too (SBFP).
+    #[serde(skip_serializing_if = "Switched::is_off")]
+    pub free: Switched<FreeConfig>,
 }
 
 impl Default for H2pConfig {
     fn default() -> Self {
-        Self { entries: 64 }
+        Self { entries: 64, free: Switched::Off }
     }
 }
 
@@ -48,12 +53,13 @@ impl TlbPrefetcher for LastDistances {
 
     const STATISTICS: &'static str = "prefetch.tlb.h2p";
 
-    fn new(parameters: &H2pConfig, _: &str) -> Result<(Self, u32), EngineError> {
-        Ok((Self { asid: Asid(0), last: None, distance: None }, parameters.entries))
+    fn new(parameters: &H2pConfig, _: &str) -> Result<(Self, BufferConfig), EngineError> {
+        let &H2pConfig { entries, free } = parameters;
+        Ok((Self { asid: Asid(0), last: None, distance: None }, BufferConfig { entries, free }))
     }
 
     fn samples() -> Vec<H2pConfig> {
-        vec![H2pConfig { entries: 1 }]
+        vec![H2pConfig { entries: 1, free: Switched::Off }]
     }
 
     /// The number of the last page, the distance in pages with its sign, and the tag of the space.

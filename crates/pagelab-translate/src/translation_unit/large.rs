@@ -184,7 +184,7 @@ impl TranslationUnit for LargeTlb {
                     }
                 }
             }
-            FillSource::Eviction | FillSource::Prefetch { .. } => {}
+            FillSource::Eviction | FillSource::Prefetch { .. } | FillSource::Free { .. } => {}
         }
     }
 

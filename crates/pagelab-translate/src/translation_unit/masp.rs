@@ -6,16 +6,18 @@
 //! [`prefetcher`](super::prefetcher).
 //! Source: Vavouliotis et al., "Exploiting Page Table Locality for Agile TLB Prefetching", ISCA 2021 (notes on it): one
 //! of the three prefetchers that ATP chooses from, with 64 rows in sets of 4 and a buffer of 64 entries.
-//! Parameters: `machine.prefetch.tlb.masp`: `entries` (64), `rows` (64), `ways` (4).
+//! Parameters: `machine.prefetch.tlb.masp`: `entries` (64), `rows` (64), `ways` (4), `free` (off).
 //! Stats: `prefetch.tlb.masp.*`.
 //! Choices: those of [`asp`](super::asp).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::free_ptes::FreeConfig;
 use super::instruction_table::InstructionTable;
-use super::prefetcher::{DataMiss, Prefetching, Proposals, TlbPrefetcher};
+use super::prefetcher::{BufferConfig, DataMiss, Prefetching, Proposals, TlbPrefetcher};
 use pagelab_base::error::EngineError;
+use pagelab_base::switched::Switched;
 use pagelab_tables::mmu_cache::Asid;
 
 /// Parameters of the modified arbitrary stride prefetcher.
@@ -28,11 +30,14 @@ pub struct MaspConfig {
     pub rows: u32,
     /// Rows per set.
     pub ways: u32,
+    /// Whether translations beside those of walks are taken, too (SBFP).
+    #[serde(skip_serializing_if = "Switched::is_off")]
+    pub free: Switched<FreeConfig>,
 }
 
 impl Default for MaspConfig {
     fn default() -> Self {
-        Self { entries: 64, rows: 64, ways: 4 }
+        Self { entries: 64, rows: 64, ways: 4, free: Switched::Off }
     }
 }
 
@@ -51,13 +56,13 @@ impl TlbPrefetcher for LastStrides {
     const STATISTICS: &'static str = "prefetch.tlb.masp";
     const NEEDS_PC: bool = true;
 
-    fn new(parameters: &MaspConfig, key: &str) -> Result<(Self, u32), EngineError> {
-        let &MaspConfig { entries, rows, ways } = parameters;
-        Ok((Self { table: InstructionTable::new(key, rows, ways)? }, entries))
+    fn new(parameters: &MaspConfig, key: &str) -> Result<(Self, BufferConfig), EngineError> {
+        let &MaspConfig { entries, rows, ways, free } = parameters;
+        Ok((Self { table: InstructionTable::new(key, rows, ways)? }, BufferConfig { entries, free }))
     }
 
     fn samples() -> Vec<MaspConfig> {
-        vec![MaspConfig { entries: 2, rows: 4, ways: 2 }]
+        vec![MaspConfig { entries: 2, rows: 4, ways: 2, free: Switched::Off }]
     }
 
     fn storage_bits(&self) -> u64 {

@@ -16,6 +16,7 @@
 
 mod counted;
 mod entry;
+mod free_ptes;
 mod instruction_table;
 mod lines;
 mod prefetcher;
@@ -31,6 +32,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::counted::{Counted, PrefetchWalk, UnitCounts};
 pub use self::entry::{ENTRY_BITS, Entry, VA_MASK};
+pub use self::free_ptes::{FreeConfig, FreeDistance, GROUP};
 pub use self::lines::{CoreLines, LineCounts, LineRead, LineServed, Lines, NoLines};
 pub use self::nested::NestedTlbConfig;
 pub use self::prefetcher::{BufferConfig, DataMiss, MOST_PROPOSALS, Prefetching, Proposals, TlbPrefetcher};
@@ -61,6 +63,8 @@ translation_units! {
             distance::Distance = "a table of the distances between misses: walks for what followed this one before (DP)";
             asp::Asp = "after a miss, a walk one stride of its instruction ahead, once the stride is confirmed (ASP)";
             masp::Masp = "after a miss, walks one old and one new stride of its instruction ahead (MASP)";
+            sbfp::Sbfp = "no walks: the translations beside those that demand walks read (SBFP)";
+            atp::Atp = "after a miss, the walks of H2P, MASP, STP or none, whichever would have helped before (ATP)";
             h2p::H2p = "after a miss, walks at the last two distances between misses (H2P)";
         }
     }
@@ -133,6 +137,14 @@ pub enum FillSource {
         /// When the walk ends.
         arrives: Cycles,
     },
+    /// The line that a walk has read last: it holds the translation of a neighbour of the walked page, too
+    /// ([`TranslationUnit::takes_free`]).
+    Free {
+        /// Pages from the walked page to this one.
+        distance: FreeDistance,
+        /// When the walk ends.
+        arrives: Cycles,
+    },
 }
 
 /// A design of a translation unit.
@@ -195,6 +207,12 @@ pub trait TranslationUnit: Sized + Clone + Debug {
 
     /// Offers a translation. A unit takes translations from the sources that it is designed for, and ignores others.
     fn fill(&mut self, entry: &Entry<Self::Target>, source: FillSource, lines: &mut impl Lines);
+
+    /// Whether it takes free translations: neighbours of the pages that walks for data, or its own prefetch walks,
+    /// find. One is offered if neither a data TLB nor a stage holds it.
+    fn takes_free(&self) -> bool {
+        false
+    }
 
     /// Addresses for prefetch walks, after a TLB miss whose translation is `found`. A walk is skipped if a data TLB or
     /// a stage holds the page. No access waits for it, and it never faults.

@@ -66,6 +66,13 @@ fn key(asid: Asid, frame: u64) -> u64 {
     frame << 16 | u64::from(asid.0)
 }
 
+impl NestedTlb {
+    /// The translation of an address; changes neither the order of entries nor counts.
+    pub fn peek(&self, asid: Asid, va: VirtAddr) -> Option<Translation> {
+        self.array.peek(frame(va), key(asid, frame(va))).map(Translation::from_word)
+    }
+}
+
 impl TranslationUnit for NestedTlb {
     type Parameters = NestedTlbConfig;
     type Target = MachineAddr;
@@ -101,7 +108,7 @@ impl TranslationUnit for NestedTlb {
                 let frame = frame(entry.va);
                 self.array.insert(frame, key(entry.asid, frame), entry.translation.to_word());
             }
-            FillSource::Eviction | FillSource::Prefetch { .. } => {}
+            FillSource::Eviction | FillSource::Prefetch { .. } | FillSource::Free { .. } => {}
         }
     }
 

@@ -3,7 +3,7 @@
 //! Models: after a miss, the page after the one that missed; see [`prefetcher`](super::prefetcher).
 //! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002: sequential prefetch into
 //! a buffer of 16 entries.
-//! Parameters: `machine.prefetch.tlb.next_page`: `entries` (16).
+//! Parameters: `machine.prefetch.tlb.next_page`: `entries` (16), `free` (off).
 //! Stats: `prefetch.tlb.*`.
 //! Deviations: the next page has the size of the one that missed.
 
@@ -22,8 +22,8 @@ impl TlbPrefetcher for Sequential {
 
     const STATISTICS: &'static str = "prefetch.tlb";
 
-    fn new(parameters: &BufferConfig, _: &str) -> Result<(Self, u32), EngineError> {
-        Ok((Self, parameters.entries))
+    fn new(parameters: &BufferConfig, _: &str) -> Result<(Self, BufferConfig), EngineError> {
+        Ok((Self, *parameters))
     }
 
     fn samples() -> Vec<BufferConfig> {

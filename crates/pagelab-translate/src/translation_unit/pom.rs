@@ -358,7 +358,7 @@ impl TranslationUnit for PomTlb {
                 partition.array.insert(number, Partition::key(tag, number), held.to_word());
                 lines.write(partition.line(number));
             }
-            FillSource::Eviction | FillSource::Prefetch { .. } => {}
+            FillSource::Eviction | FillSource::Prefetch { .. } | FillSource::Free { .. } => {}
         }
     }
 

@@ -5,7 +5,8 @@
 //! needs no walk: the entry moves to the TLBs, and the miss trains the prefetcher and triggers the next proposals like
 //! any other. If the prefetch walk is still in progress, the access waits for its end. The walk's references go through
 //! MMU caches and data caches. It never faults: a page without a translation, or one that has never been accessed, is
-//! dropped. A new entry replaces the oldest. An invalidation of the TLBs applies to the buffer as well.
+//! dropped. A new entry replaces the oldest. An invalidation of the TLBs applies to the buffer as well. With `free`,
+//! the buffer also takes what else is in the lines that walks read ([`free_ptes`](super::free_ptes)).
 //! Source: Kandiraju and Sivasubramaniam, "Going the Distance for TLB Prefetching", ISCA 2002. Vavouliotis et al.,
 //! "Exploiting Page Table Locality for Agile TLB Prefetching", ISCA 2021, of which only notes were at hand.
 //! Stats: those of the prefetcher. Its walks are not included in `walk.*`, nor their references in `cache.refs.walk`.
@@ -23,13 +24,15 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::free_ptes::{AcceptedDistances, FreeConfig, FreeDistance, FreePtes};
 use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp};
-use pagelab_base::addr::{MachineAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
 use pagelab_base::measure::Measure;
 use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::rng::Rng;
+use pagelab_base::switched::Switched;
 use pagelab_base::translation::Translation;
 use pagelab_tables::mmu_cache::Asid;
 
@@ -45,18 +48,21 @@ const HALF_SHIFT: u32 = 47;
 pub struct BufferConfig {
     /// Translations in the buffer of a core, 0 to 65536; with 0 there are no prefetches.
     pub entries: u32,
+    /// Whether translations beside those of walks are taken, too (SBFP).
+    #[serde(skip_serializing_if = "Switched::is_off")]
+    pub free: Switched<FreeConfig>,
 }
 
 impl Default for BufferConfig {
     fn default() -> Self {
-        Self { entries: 16 }
+        Self { entries: 16, free: Switched::Off }
     }
 }
 
 impl BufferConfig {
     /// Parameters for the tests of a prefetcher.
     pub(super) fn samples() -> Vec<Self> {
-        [1, 16].map(|entries| Self { entries }).into()
+        [1, 16].map(|entries| Self { entries, free: Switched::Off }).into()
     }
 }
 
@@ -77,19 +83,43 @@ pub struct DataMiss {
 #[derive(Debug)]
 pub struct Proposals {
     miss: DataMiss,
+    /// The neighbours of walked pages that would enter the buffer, too.
+    accepted: AcceptedDistances,
     pages: ArrayVec<VirtAddr, MOST_PROPOSALS>,
 }
 
 impl Proposals {
     /// None so far.
-    pub(super) fn new(miss: DataMiss) -> Self {
-        Self { miss, pages: ArrayVec::new() }
+    pub(super) fn new(miss: DataMiss, accepted: AcceptedDistances) -> Self {
+        Self { miss, accepted, pages: ArrayVec::new() }
+    }
+
+    /// None so far, after the same miss: for a prefetcher that consists of several.
+    pub(super) fn of_part(&self) -> Self {
+        Self::new(self.miss, self.accepted)
+    }
+
+    /// Takes the proposals of a part.
+    pub(super) fn adopt(&mut self, part: &Self) {
+        self.pages.clone_from(&part.pages);
     }
 
     /// First bytes of the proposed pages.
-    #[cfg(test)]
     pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
         self.pages.iter().map(|page| page.0)
+    }
+
+    /// First bytes of the pages whose translations walks for the proposed pages would bring for free, if they are
+    /// mapped; without the page that missed.
+    pub(super) fn free_pages(&self) -> impl Iterator<Item = u64> {
+        let is_small = self.miss.size == FRAME_BYTES;
+        let beside = |page: &VirtAddr| self.accepted.pages_beside(page.page_number());
+        self.pages
+            .iter()
+            .filter(move |_| is_small)
+            .flat_map(beside)
+            .map(|page| page << FRAME_SHIFT)
+            .filter(|page| *page != self.miss.page)
     }
 
     /// Proposes the page this many bytes after the one that missed, or before it. Pages of another half of the address
@@ -117,9 +147,9 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
     /// Whether it predicts by the instruction's address. A program whose source has none is then refused.
     const NEEDS_PC: bool = false;
 
-    /// A prefetcher that has seen nothing, and the number of translations in its buffer; `key` is the configuration key
-    /// of its parameters. Errors: impossible parameters.
-    fn new(parameters: &Self::Parameters, key: &str) -> Result<(Self, u32), EngineError>;
+    /// A prefetcher that has seen nothing, and the parameters of its buffer; `key` is the configuration key of its
+    /// parameters. Errors: impossible parameters.
+    fn new(parameters: &Self::Parameters, key: &str) -> Result<(Self, BufferConfig), EngineError>;
 
     /// Parameters for the tests: small enough that entries are replaced.
     fn samples() -> Vec<Self::Parameters>;
@@ -132,8 +162,17 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
     /// Proposes pages after a miss, and learns from it.
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals);
 
+    /// Forgets the pages that overlap `start..end` of an address space. Only for what the misses of these pages would
+    /// be compared with; default: it has no such pages.
+    fn invalidate(&mut self, _asid: Asid, _start: VirtAddr, _end: VirtAddr) {}
+
     /// Forgets what it learnt in an address space, whose tag another space may get. Default: it keeps nothing by space.
     fn flush(&mut self, _: Asid) {}
+
+    /// Further statistics. Default: none.
+    fn measures(&self) -> Vec<Measure> {
+        Vec::new()
+    }
 }
 
 /// Counts of prefetched translations. `entered` is the sum of `useful`, `late`, `useless` and those that are still in
@@ -147,118 +186,10 @@ struct PrefetchCounts {
     useless: u64,
 }
 
-/// A prefetched translation.
-#[derive(Clone, Copy, Debug)]
-struct Prefetched {
-    entry: Entry,
-    arrives: Cycles,
-}
-
-/// A prefetcher of a core with its buffer; see the module's text.
-#[derive(Clone, Debug)]
-pub struct Prefetching<P> {
-    prefetcher: P,
-    size: usize,
-    /// Oldest first.
-    buffer: VecDeque<Prefetched>,
-    counts: PrefetchCounts,
-}
-
-impl<P> Prefetching<P> {
-    fn drop(&mut self, condemned: impl Fn(&Entry) -> bool) {
-        let before = self.buffer.len();
-        self.buffer.retain(|prefetched| !condemned(&prefetched.entry));
-        self.counts.useless += (before - self.buffer.len()) as u64;
-    }
-}
-
-impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
-    type Parameters = P::Parameters;
-    type Target = MachineAddr;
-
-    const PLACE: LookUpPlace = LookUpPlace::AfterTlbs;
-    const STATISTICS: &'static str = P::STATISTICS;
-    const PREFETCHES: bool = true;
-    const NEEDS_PC: bool = P::NEEDS_PC;
-
-    fn new(parameters: &P::Parameters, key: &str, _: &Rng) -> Result<Self, EngineError> {
-        let (prefetcher, entries) = P::new(parameters, key)?;
-        between(&format!("{key}.entries"), entries, 0, 1 << 16)?;
-        let size = entries as usize;
-        let buffer = VecDeque::with_capacity(size + 1);
-        Ok(Self { prefetcher, size, buffer, counts: PrefetchCounts::default() })
-    }
-
-    fn samples() -> Vec<P::Parameters> {
-        P::samples()
-    }
-
-    /// Removes the entry. Waits for a walk that is still in progress.
-    fn look_up(&mut self, look_up: &UnitLookUp, _: &mut impl Lines, cycles: &mut Cycles) -> Option<Translation> {
-        if look_up.origin != Origin::Program {
-            return None;
-        }
-        let at = self.buffer.iter().position(|fetched| fetched.entry.covers(look_up.asid, look_up.va))?;
-        let Prefetched { entry: Entry { translation, .. }, arrives } = self.buffer.remove(at)?;
-        if !look_up.is_allowed_by(&translation) {
-            self.counts.useless += 1;
-            return None;
-        }
-        let rest = arrives.saturating_sub(look_up.now);
-        if rest > Cycles::ZERO {
-            self.counts.late += 1;
-            self.counts.late_cycles += rest;
-        } else {
-            self.counts.useful += 1;
-        }
-        *cycles += rest;
-        Some(translation)
-    }
-
-    fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
-        self.buffer.iter().any(|fetched| fetched.entry.covers(asid, va))
-    }
-
-    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
-        match source {
-            FillSource::Prefetch { arrives } => {
-                self.counts.entered += 1;
-                self.buffer.push_back(Prefetched { entry: *entry, arrives });
-                if self.buffer.len() > self.size {
-                    self.buffer.pop_front();
-                    self.counts.useless += 1;
-                }
-            }
-            FillSource::Walk | FillSource::Eviction => {}
-        }
-    }
-
-    fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
-        let (asid, mask) = (look_up.asid, found.size().offset_mask());
-        let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1, pc: look_up.pc };
-        let mut proposals = Proposals::new(miss);
-        if self.size > 0 && look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
-            self.prefetcher.on_miss(&miss, &mut proposals);
-        }
-        proposals.pages
-    }
-
-    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
-        self.drop(|entry| entry.overlaps(asid, start, end));
-    }
-
-    fn flush(&mut self, asid: Asid) {
-        self.drop(|entry| entry.asid == asid);
-        self.prefetcher.flush(asid);
-    }
-
-    fn storage_bits(&self) -> u64 {
-        self.size as u64 * ENTRY_BITS + self.prefetcher.storage_bits()
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let PrefetchCounts { entered, useful, late, late_cycles, useless } = self.counts;
-        let unused = self.buffer.len() as u64;
+impl PrefetchCounts {
+    /// Statistics; `unused` translations are in the buffer.
+    fn measures(&self, unused: u64) -> Vec<Measure> {
+        let &Self { entered, useful, late, late_cycles, useless } = self;
         vec![
             Measure::count("entered", entered, "Translations that prefetch walks inserted into the buffer"),
             Measure::count(
@@ -288,6 +219,197 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
                 "Prefetched translations in the buffer that no access has needed yet",
             ),
         ]
+    }
+
+    /// The same for free translations.
+    fn free_measures(&self, unused: u64) -> Vec<Measure> {
+        let &Self { entered, useful, late, late_cycles, useless } = self;
+        vec![
+            Measure::count("free.entered", entered, "Free translations that entered the buffer, beside those of walks"),
+            Measure::count("free.useful", useful, "Free translations that were there when an access needed them"),
+            Measure::count("free.late", late, "Free translations whose walk was still in progress then"),
+            Measure::count(
+                "free.useless",
+                useless,
+                "Free translations that were dropped before any access needed them, or did not allow the store that did",
+            ),
+            Measure::cycles("free.late_cycles", late_cycles, "Cycles that programs waited for late free translations"),
+            Measure::state(
+                "free.unused",
+                unused,
+                "count",
+                "Free translations in the buffer that no access has needed yet",
+            ),
+        ]
+    }
+}
+
+/// A prefetched translation.
+#[derive(Clone, Copy, Debug)]
+struct Prefetched {
+    entry: Entry,
+    arrives: Cycles,
+    /// Pages from the one that was walked for; 0 for that one.
+    distance: FreeDistance,
+}
+
+/// A prefetcher of a core with its buffer; see the module's text.
+#[derive(Clone, Debug)]
+pub struct Prefetching<P> {
+    prefetcher: P,
+    size: usize,
+    /// Oldest first.
+    buffer: VecDeque<Prefetched>,
+    counts: PrefetchCounts,
+    free: Option<FreePtes>,
+    free_counts: PrefetchCounts,
+}
+
+impl<P> Prefetching<P> {
+    /// The counts of those at this distance from a page that was walked for.
+    fn counts_at(&mut self, distance: FreeDistance) -> &mut PrefetchCounts {
+        if distance == 0 { &mut self.counts } else { &mut self.free_counts }
+    }
+
+    fn drop(&mut self, condemned: impl Fn(&Entry) -> bool) {
+        let Self { buffer, counts, free_counts, .. } = self;
+        buffer.retain(|prefetched| {
+            let is_condemned = condemned(&prefetched.entry);
+            let counts = if prefetched.distance == 0 { &mut *counts } else { &mut *free_counts };
+            counts.useless += u64::from(is_condemned);
+            !is_condemned
+        });
+    }
+
+    fn enter(&mut self, prefetched: Prefetched) {
+        self.counts_at(prefetched.distance).entered += 1;
+        self.buffer.push_back(prefetched);
+        if self.buffer.len() > self.size
+            && let Some(oldest) = self.buffer.pop_front()
+        {
+            self.counts_at(oldest.distance).useless += 1;
+        }
+    }
+}
+
+impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
+    type Parameters = P::Parameters;
+    type Target = MachineAddr;
+
+    const PLACE: LookUpPlace = LookUpPlace::AfterTlbs;
+    const STATISTICS: &'static str = P::STATISTICS;
+    const PREFETCHES: bool = true;
+    const NEEDS_PC: bool = P::NEEDS_PC;
+
+    fn new(parameters: &P::Parameters, key: &str, _: &Rng) -> Result<Self, EngineError> {
+        let (prefetcher, BufferConfig { entries, free }) = P::new(parameters, key)?;
+        between(&format!("{key}.entries"), entries, 0, 1 << 16)?;
+        let size = entries as usize;
+        let buffer = VecDeque::with_capacity(size + 1);
+        let free = free.on().map(|config| FreePtes::new(config, &format!("{key}.free"))).transpose()?;
+        let (counts, free_counts) = (PrefetchCounts::default(), PrefetchCounts::default());
+        Ok(Self { prefetcher, size, buffer, counts, free, free_counts })
+    }
+
+    fn samples() -> Vec<P::Parameters> {
+        P::samples()
+    }
+
+    /// Removes the entry. Waits for a walk that is still in progress.
+    fn look_up(&mut self, look_up: &UnitLookUp, _: &mut impl Lines, cycles: &mut Cycles) -> Option<Translation> {
+        if look_up.origin != Origin::Program {
+            return None;
+        }
+        let Some(at) = self.buffer.iter().position(|fetched| fetched.entry.covers(look_up.asid, look_up.va)) else {
+            if let Some(free) = self.free.as_mut().filter(|_| look_up.intent != Intent::Fetch) {
+                free.look_up(look_up.asid, look_up.va);
+            }
+            return None;
+        };
+        let Prefetched { entry: Entry { translation, .. }, arrives, distance } = self.buffer.remove(at)?;
+        let counts = self.counts_at(distance);
+        if !look_up.is_allowed_by(&translation) {
+            counts.useless += 1;
+            return None;
+        }
+        let rest = arrives.saturating_sub(look_up.now);
+        if rest > Cycles::ZERO {
+            counts.late += 1;
+            counts.late_cycles += rest;
+        } else {
+            counts.useful += 1;
+        }
+        *cycles += rest;
+        if let Some(free) = self.free.as_mut().filter(|_| distance != 0) {
+            free.credit(distance);
+        }
+        Some(translation)
+    }
+
+    fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        self.buffer.iter().any(|fetched| fetched.entry.covers(asid, va))
+    }
+
+    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
+        match source {
+            FillSource::Prefetch { arrives } => self.enter(Prefetched { entry: *entry, arrives, distance: 0 }),
+            FillSource::Free { distance, arrives } => {
+                let Some(free) = &mut self.free else { return };
+                if free.accepted().contains(distance) {
+                    self.enter(Prefetched { entry: *entry, arrives, distance });
+                } else {
+                    free.sample(entry.asid, entry.va, distance);
+                }
+            }
+            FillSource::Walk | FillSource::Eviction => {}
+        }
+    }
+
+    fn takes_free(&self) -> bool {
+        self.free.is_some() && self.size > 0
+    }
+
+    fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        let (asid, mask) = (look_up.asid, found.size().offset_mask());
+        let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1, pc: look_up.pc };
+        let accepted = self.free.as_ref().map_or(AcceptedDistances::default(), FreePtes::accepted);
+        let mut proposals = Proposals::new(miss, accepted);
+        if self.size > 0 && look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
+            self.prefetcher.on_miss(&miss, &mut proposals);
+        }
+        proposals.pages
+    }
+
+    fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
+        self.drop(|entry| entry.overlaps(asid, start, end));
+        if let Some(free) = &mut self.free {
+            free.invalidate(asid, start, end);
+        }
+        self.prefetcher.invalidate(asid, start, end);
+    }
+
+    fn flush(&mut self, asid: Asid) {
+        self.drop(|entry| entry.asid == asid);
+        if let Some(free) = &mut self.free {
+            free.flush(asid);
+        }
+        self.prefetcher.flush(asid);
+    }
+
+    fn storage_bits(&self) -> u64 {
+        let (entries, free) = (self.size as u64, self.free.as_ref());
+        entries * ENTRY_BITS + free.map_or(0, |free| free.storage_bits(entries)) + self.prefetcher.storage_bits()
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let are_free = self.buffer.iter().filter(|prefetched| prefetched.distance != 0).count() as u64;
+        let mut all = self.counts.measures(self.buffer.len() as u64 - are_free);
+        if let Some(free) = &self.free {
+            all.extend(self.free_counts.free_measures(are_free));
+            all.extend(free.measures());
+        }
+        all.extend(self.prefetcher.measures());
+        all
     }
 }
 
@@ -325,7 +447,7 @@ mod tests {
     const ASID: Asid = Asid(3);
 
     fn buffer(pages: &[u64]) -> NextPage {
-        let config = BufferConfig { entries: 2 };
+        let config = BufferConfig { entries: 2, free: Switched::Off };
         let mut unit = NextPage::new(&config, "next_page", &Rng::new(1, "next page")).unwrap();
         for &page in pages {
             let translation = Translation::new(MachineAddr(page << 12), PageSize::Size4K, true, page.is_multiple_of(2));

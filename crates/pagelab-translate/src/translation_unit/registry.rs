@@ -87,7 +87,6 @@ macro_rules! translation_units {
         /// A unit at [`LookUpPlace::AfterTlbs`] of any registered design. See [`TranslationUnit`] for what each
         /// function does.
         #[derive(Clone, Debug)]
-        #[expect(clippy::large_enum_variant, reason = "machines have few stages")]
         pub enum Stage {
             $($(#[doc = $about] $Stage(Counted<$Stage>),)*)*
         }

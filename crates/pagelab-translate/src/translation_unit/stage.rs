@@ -62,6 +62,11 @@ impl Stage {
         each_stage!(self, unit => unit.put_at(first));
     }
 
+    /// See [`TranslationUnit::takes_free`].
+    pub fn takes_free(&self) -> bool {
+        each_stage!(self, unit => unit.takes_free())
+    }
+
     /// See [`TranslationUnit::next_walks`].
     pub fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
         each_stage!(self, unit => unit.next_walks(look_up, found))

@@ -4,15 +4,17 @@
 //! [`prefetcher`](super::prefetcher).
 //! Source: Vavouliotis et al., "Exploiting Page Table Locality for Agile TLB Prefetching", ISCA 2021 (notes on it): one
 //! of the three prefetchers that ATP chooses from, with a buffer of 64 entries.
-//! Parameters: `machine.prefetch.tlb.stp`: `entries` (64).
+//! Parameters: `machine.prefetch.tlb.stp`: `entries` (64), `free` (off).
 //! Stats: `prefetch.tlb.stp.*`.
 //! Deviations: the pages have the size of the one that missed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prefetcher::{DataMiss, Prefetching, Proposals, TlbPrefetcher};
+use super::free_ptes::FreeConfig;
+use super::prefetcher::{BufferConfig, DataMiss, Prefetching, Proposals, TlbPrefetcher};
 use pagelab_base::error::EngineError;
+use pagelab_base::switched::Switched;
 
 /// Parameters of the stride prefetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,11 +22,14 @@ use pagelab_base::error::EngineError;
 pub struct StpConfig {
     /// Translations in the buffer of a core, 0 to 65536; with 0 there are no prefetches.
     pub entries: u32,
+    /// Whether translations beside those of walks are taken, too (SBFP).
+    #[serde(skip_serializing_if = "Switched::is_off")]
+    pub free: Switched<FreeConfig>,
 }
 
 impl Default for StpConfig {
     fn default() -> Self {
-        Self { entries: 64 }
+        Self { entries: 64, free: Switched::Off }
     }
 }
 
@@ -40,12 +45,14 @@ impl TlbPrefetcher for Strides {
 
     const STATISTICS: &'static str = "prefetch.tlb.stp";
 
-    fn new(parameters: &StpConfig, _: &str) -> Result<(Self, u32), EngineError> {
-        Ok((Self, parameters.entries))
+    fn new(parameters: &StpConfig, _: &str) -> Result<(Self, BufferConfig), EngineError> {
+        let &StpConfig { entries, free } = parameters;
+        Ok((Self, BufferConfig { entries, free }))
     }
 
     fn samples() -> Vec<StpConfig> {
-        vec![StpConfig { entries: 16 }]
+        let free = FreeConfig { threshold: 1, sampler: 4, initial: 0 };
+        vec![StpConfig { entries: 16, free: Switched::On(free) }]
     }
 
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals) {

@@ -93,7 +93,7 @@ impl TranslationUnit for VictimTlb {
                 self.entered += 1;
             }
             // These go into the TLBs.
-            FillSource::Walk | FillSource::Prefetch { .. } => {}
+            FillSource::Walk | FillSource::Prefetch { .. } | FillSource::Free { .. } => {}
         }
     }
 
