@@ -30,6 +30,7 @@ from pagelab_studies import (
     software_translation_cache,
     software_translation_cache_changes,
     software_translation_cache_variants,
+    translation_designs,
 )
 from pagelab_studies.study import Reproduction
 
@@ -62,6 +63,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         hardware_demand_paging_changes,
         hardware_demand_paging_indirect,
         hardware_demand_paging_window,
+        translation_designs,
     )
 }
 

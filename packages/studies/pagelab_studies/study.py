@@ -61,7 +61,9 @@ class Run:
     """Whether to keep the frames of its pages at the end."""
     after_touches: bool = False
     """Whether the window begins after the last first touch, at the latest after `warm_up` accesses. It must then
-    contain walks and no first touch."""
+    contain no first touch."""
+    needs_walks: bool = True
+    """Whether such a window must contain walks, since they are what is measured."""
     least_accesses: int = LEAST_ACCESSES
     """Fewest accesses of the window at any scale."""
     seed: int = 1
@@ -598,5 +600,5 @@ def check(measurement: Measurement) -> None:
             f"{where} has {touches:,} first touches inside. It must begin after the last one, but the search for "
             f"that ended at {run.warm_up:,} accesses"
         )
-    if not measurement.main("walk.count"):
+    if run.needs_walks and not measurement.main("walk.count"):
         raise pagelab.UsageError(f"{where} has no page walk, so there is nothing to measure: choose a larger --scale")
