@@ -18,8 +18,6 @@
 # make clean      remove everything built here
 
 PYTHON ?= python3
-# Counts of instructions hold for CI's builds; others are not compared. CI sets this to nothing.
-INSTRUCTIONS ?= --if-comparable
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHON
@@ -37,7 +35,7 @@ demo: setup
 
 test: setup
 	cargo test --workspace
-	$(BIN)/python tests/instructions/instructions.py $(INSTRUCTIONS)
+	$(BIN)/python tests/instructions/instructions.py --if-comparable
 	$(BIN)/pytest -m "not slow" -n logical --dist loadfile
 
 test-linux: setup
