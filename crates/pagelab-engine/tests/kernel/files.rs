@@ -347,3 +347,17 @@ fn device_writes_evict_lines_from_the_caches() {
         assert_eq!(stats.values["l3.misses.data"], 2 * LINES, "{name}: the file's lines are not in the caches");
     }
 }
+
+#[test]
+fn pages_around_a_fault_have_their_entries_in_one_page_table_page() {
+    for (name, entries) in [("radix", 512), ("radix-compact", 640)] {
+        let border = BASE / PAGE / entries * entries * PAGE;
+        let mut script = ScriptWriter::new();
+        map(&mut script, 0, border - 5 * PAGE, MapFlags::PRIVATE);
+        // The window of 16 pages would begin with the mapping, and end behind the border.
+        script.load(0, border - 3 * PAGE);
+        script.load(0, border + 2 * PAGE);
+        let (_, stats) = finished(script, &config(name, &[]));
+        assert_eq!(stats.values["fault.around.pages"], 4 + 15, "{name}");
+    }
+}

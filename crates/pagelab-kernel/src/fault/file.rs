@@ -40,7 +40,7 @@ impl Fault {
         (self.target.frame, self.target.around) =
             (frame, VaRange { start: self.target.page, end: self.target.page + FRAME_BYTES });
         if !store {
-            self.target.around = window(vma, self.request.va, around);
+            self.target.around = window(&layer.spaces[self.request.space.index].table, vma, self.request.va, around);
             for page in pages(self.target.around).map(|at| vma.file_page(at)) {
                 if !layer.must_be_read(context, file, page) {
                     layer.cached_page(context, file, page, &within)?;

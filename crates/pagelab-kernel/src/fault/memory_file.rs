@@ -25,7 +25,7 @@ impl Fault {
         (self.target.flags.writable, self.target.flags.dirty) = (vma.is_shared() && vma.prot.write, store);
         self.target.around = VaRange { start: self.target.page, end: self.target.page + FRAME_BYTES };
         if !store && vma.maps_around() {
-            self.target.around = window(vma, self.request.va, around);
+            self.target.around = window(&layer.spaces[self.request.space.index].table, vma, self.request.va, around);
             for page in pages(self.target.around).map(|at| vma.file_page(at)) {
                 layer.memory_page(context, file, page);
             }

@@ -19,8 +19,9 @@ use crate::fault::work::pages;
 use crate::layer::Layer;
 use crate::os::Os;
 use crate::vma::{OrderAdvice, VaRange, Vma};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PageSize, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, VirtAddr};
 use pagelab_base::ids::SpaceIx;
+use pagelab_tables::page_table::PageTable;
 
 impl Layer {
     /// Counts the pages of a mapping that are in memory as hits, if the file has misses.
@@ -41,7 +42,8 @@ impl Fault {
         let layer = self.layer(os);
         let vma = layer.spaces[space].vmas.find(va).expect("mappings do not change during a fault").clone();
         if load && around > FRAME_BYTES {
-            layer.count_hits(space, &vma, file, window(&vma, va, around));
+            let window = window(&layer.spaces[space].table, &vma, va, around);
+            layer.count_hits(space, &vma, file, window);
         }
         let normal = vma.advice.order == OrderAdvice::Normal;
         self.target.alone = normal && !layer.spaces[space].misses.miss(file);
@@ -73,11 +75,11 @@ impl Fault {
     }
 }
 
-/// The window of `bytes` around `va`. It begins at a multiple of its size or with the VMA, and ends at the latest with
-/// the range of one page-table page (Linux `do_fault_around`).
-pub(super) fn window(vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
-    let table = PageSize::Size2M.bytes();
-    let start = (va.0 & !(bytes - 1)).max(vma.start.0);
-    let end = (start + bytes).min(vma.end.0).min((va.0 & !(table - 1)) + table);
+/// The window of `bytes` around `va`. It begins at a multiple of its size, with the VMA or with the range of one
+/// page-table page, and ends at the latest with the range of that page (Linux `do_fault_around`).
+pub(super) fn window(table: &PageTable, vma: &Vma, va: VirtAddr, bytes: u64) -> VaRange {
+    let (first, end) = table.leaf_table_range(va);
+    let start = (va.0 & !(bytes - 1)).max(vma.start.0).max(first.0);
+    let end = (start + bytes).min(vma.end.0).min(end.0);
     VaRange { start: VirtAddr(start), end: VirtAddr(end) }
 }

@@ -215,6 +215,13 @@ pub trait Design: Sized {
         false
     }
 
+    /// The addresses that the page-table page with the entry of the 4 KiB page at `va` translates. Designs without such
+    /// pages answer as x86-64 would.
+    fn leaf_table_range(&self, va: VirtAddr) -> AddrRange {
+        let start = VirtAddr(va.0 & !(PageSize::Size2M.bytes() - 1));
+        (start, start + PageSize::Size2M.bytes())
+    }
+
     /// Number of tables to build, from the top, before a page of `size` at `va` can be mapped. For a table that must
     /// grow: number of blocks that it needs.
     fn missing_tables(&self, _: &PhysMem, _: VirtAddr, _: PageSize) -> usize {

@@ -210,6 +210,11 @@ impl PageTable {
         each_table!(self, table => table.translates_by_region(va))
     }
 
+    /// See [`Design::leaf_table_range`].
+    pub fn leaf_table_range(&self, va: VirtAddr) -> AddrRange {
+        each_table!(self, table => table.leaf_table_range(va))
+    }
+
     /// See [`Design::missing_tables`].
     pub fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, size: PageSize) -> usize {
         each_table!(self, table => table.missing_tables(mem, va, size))

@@ -338,6 +338,12 @@ impl Design for RadixCompact {
         (level == 1 && entry & PRESENT != 0).then(|| (place.addr(), target(entry)))
     }
 
+    fn leaf_table_range(&self, va: VirtAddr) -> AddrRange {
+        let first = va.page_number() / self.entries() * self.entries();
+        let end = VirtAddr((first + self.entries()) << FRAME_SHIFT);
+        (VirtAddr(first << FRAME_SHIFT), end)
+    }
+
     fn missing_tables(&self, mem: &PhysMem, va: VirtAddr, _: PageSize) -> usize {
         usize::from(self.last(mem, va).0) - 1
     }
