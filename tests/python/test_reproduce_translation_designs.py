@@ -7,10 +7,12 @@ import pytest
 from pagelab_studies import study, translation_designs
 from pagelab_studies import translation_designs_measures as measures
 from pagelab_studies.translation_designs_runs import (
+    ATP,
     DESIGNS,
     DISTANCE,
     FLATTENED,
     FRAGMENTED,
+    FREE,
     H2P,
     POM,
     RADIX,
@@ -91,7 +93,8 @@ def test_what_is_read_ahead_and_in_stages_counts_as_references(findings: study.F
 
 def test_statements_are_judged_by_walks_and_by_the_window_core(findings: study.Findings) -> None:
     verdicts = {claim.figure: claim.holds for claim in findings.claims}
-    assert verdicts == {"Ryoo et al.": True, "Kandiraju and Sivasubramaniam": True}
+    # ATP is as the prefetchers it chooses from, not better.
+    assert verdicts == {"Ryoo et al.": True, "Kandiraju and Sivasubramaniam": True, "Vavouliotis et al.": False}
     faster = next(one for one in findings.comparisons if one.figure == "Ryoo et al.")
     # 6.01 cycles against 4.01, in the only seed of that core.
     assert faster.ours == pytest.approx(100 * (6.01 / 4.01 - 1))
@@ -105,6 +108,16 @@ def test_a_stage_that_leaves_walks_is_told(walks: dict[str, int], holds: bool) -
     measured = study.Measurements(_made_up(run, walks) for run in runs())
     claim = next(one for one in translation_designs.evaluate(measured).claims if one.figure == "Ryoo et al.")
     assert claim.holds is holds
+
+
+@pytest.mark.parametrize(("walks", "holds"), [(499, True), (501, False)])
+def test_atp_is_compared_with_the_best_of_its_prefetchers(walks: int, holds: bool) -> None:
+    known = {ATP: walks, FREE["MASP"]: 500, FREE["STP"]: 900}
+    measured = study.Measurements(_made_up(run, known) for run in runs())
+    claims = translation_designs.evaluate(measured).claims
+    claim = next(one for one in claims if one.figure == "Vavouliotis et al.")
+    assert claim.holds is holds
+    assert "MASP with free translations 50.0 %" in claim.detail
 
 
 def test_a_prefetcher_far_behind_the_best_is_told() -> None:

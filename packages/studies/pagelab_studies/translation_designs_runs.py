@@ -87,8 +87,11 @@ def _stage(name: str, kind: str, value: dict[str, object] | str = "on", *, is_ti
 RADIX = "radix"
 POM, LARGE_TLB, REALISTIC_TLB = "POM-TLB", "TLB of 128K entries", "TLB of 64K entries, 27 cycles more"
 FLATTENED, ELASTIC = "flattened tables", "elastic cuckoo tables"
-NEXT_PAGE, STP, DISTANCE, H2P = "next page", "STP", "distance", "H2P"
-PREFETCHERS = (NEXT_PAGE, STP, DISTANCE, H2P)
+NEXT_PAGE, STP, DISTANCE, H2P, ASP, MASP = "next page", "STP", "distance", "H2P", "ASP", "MASP"
+PREFETCHERS = (NEXT_PAGE, STP, DISTANCE, H2P, ASP, MASP)
+ATP = "ATP"
+FREE = {"H2P": "H2P with free translations", "MASP": "MASP with free translations", "STP": "STP with free translations"}
+"""The prefetchers that ATP chooses from, with free translations as ATP has them."""
 DESIGNS = (
     _both(RADIX, "radix", is_laid_out=True, is_timed=True),
     Design("five levels", "radix-5level"),
@@ -123,6 +126,11 @@ DESIGNS = (
     _stage(STP, "prefetch.tlb.stp"),
     _stage(DISTANCE, "prefetch.tlb.distance", {"entries": 64}),
     _stage(H2P, "prefetch.tlb.h2p"),
+    _stage(ASP, "prefetch.tlb.asp"),
+    _stage(MASP, "prefetch.tlb.masp"),
+    _stage("free translations (SBFP)", "prefetch.tlb.sbfp"),
+    *(_stage(name, f"prefetch.tlb.{kind.lower()}", {"free": "on"}) for kind, name in FREE.items()),
+    _stage(ATP, "prefetch.tlb.atp"),
     _both("PTEMagnet", "radix-ptemagnet", is_laid_out=True),
     _both("folios of 32 KiB", "radix-mthp32k", is_laid_out=True),
     _both("contiguity-aware paging", "radix-ca-paging", is_laid_out=True),
