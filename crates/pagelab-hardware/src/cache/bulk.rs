@@ -1,8 +1,11 @@
 //! Operations on many whole lines: bulk writes and reads of a core, writes of a device.
+//!
+//! A bulk write changes the caches first and reports where its lines were, as runs ([`LineRuns`]). Its cycles follow
+//! from these. Only where requests have times does it go line by line, since each line begins at a time of its own.
 
 use super::prefetch::CacheLevel;
 use super::shape::{Anything, Shape};
-use super::streams::{BulkConfig, BulkCost, StreamLine, Streams};
+use super::streams::{BulkConfig, BulkCost, LineRun, LineRuns, StreamLine, Streams};
 use super::ways::AnyWays;
 use super::{Hierarchy, HitLevel, MemoryConfig, Requester};
 use pagelab_base::addr::LineAddr;
@@ -21,15 +24,23 @@ impl Hierarchy {
     /// Writes `lines` whole lines from `first` on without fetching them, as `rep stosb` zeroes a page. Returns its
     /// cycles: the sum of the lines' latencies divided by `bulk_parallelism`.
     pub fn zero_lines(&mut self, core: CoreId, first: LineAddr, lines: u64, _requester: Requester) -> Cycles {
-        let mut found = [0_u64; 5];
-        let upgrades_before = self.private[core].stats.upgrades;
-        (self.code.write_lines)(self, core, first, lines, &mut found);
-        let stats = &mut self.private[core].stats;
-        stats.bulk_written.iter_mut().zip(&found).for_each(|(count, found)| *count += found);
-        let upgrades = stats.upgrades - upgrades_before;
-        let latencies = found.iter().zip(&self.bulk_latency).map(|(&count, &latency)| count * Cycles::from(latency));
-        let sum = latencies.sum::<Cycles>() + upgrades * Cycles::from(self.upgrade_latency);
+        let mut sum = Cycles::ZERO;
+        self.write_runs(core, first, lines, |_, latency, lines| sum += lines * latency);
         sum.div_ceil(self.bulk_parallelism.into())
+    }
+
+    /// Writes `lines` whole lines from `first` on and counts them. Tells `each` run's level, latency and length.
+    #[inline(always)]
+    fn write_runs(&mut self, core: CoreId, first: LineAddr, lines: u64, mut each: impl FnMut(usize, Cycles, u64)) {
+        // Taken out of the caches and put back, so that its memory is reused.
+        let mut found = std::mem::take(&mut self.found);
+        (self.code.write_lines)(self, core, first, lines, &mut found);
+        for LineRun { found, upgraded, lines } in found.drain() {
+            self.private[core].stats.bulk_written[found] += lines;
+            let extra = if upgraded { self.upgrade_latency } else { 0 };
+            each(found, (self.bulk_latency[found] + extra).into(), lines);
+        }
+        self.found = found;
     }
 
     /// Writes `lines` whole lines from `first` on, which belong to an operation on `all` lines: at the rates of
@@ -38,15 +49,26 @@ impl Hierarchy {
         let Some(mut streams) = self.streams.take() else {
             return self.zero_lines(core, first, lines, Requester::Kernel);
         };
-        let (begun, past_caches) = (self.time(), all >= streams.least_non_temporal);
+        let begun = self.time();
         streams.begin();
-        for line in (first.0..first.0 + lines).map(LineAddr) {
-            self.begin_line(begun + streams.start());
-            let (served, extra) =
-                if past_caches { self.store_past_caches(core, line) } else { self.store_line(core, line) };
-            let latency = self.bulk_latency[served as usize] + extra;
-            let kind = if past_caches { StreamLine::NonTemporal } else { StreamLine::Store(served as usize) };
-            streams.add(kind, latency.into(), self.written().saturating_sub(begun));
+        if all >= streams.least_non_temporal {
+            for line in (first.0..first.0 + lines).map(LineAddr) {
+                self.begin_line(begun + streams.start());
+                self.store_past_caches(core, line);
+                let latency = self.bulk_latency[HitLevel::Dram as usize];
+                streams.add(StreamLine::NonTemporal, latency.into(), self.written().saturating_sub(begun));
+            }
+        } else if self.is_timed() {
+            for line in (first.0..first.0 + lines).map(LineAddr) {
+                self.begin_line(begun + streams.start());
+                let mut stored = (StreamLine::NonTemporal, Cycles::ZERO);
+                self.write_runs(core, line, 1, |found, latency, _| stored = (StreamLine::Store(found), latency));
+                streams.add(stored.0, stored.1, self.written().saturating_sub(begun));
+            }
+        } else {
+            self.write_runs(core, first, lines, |found, latency, lines| {
+                streams.add_run(StreamLine::Store(found), latency, lines);
+            });
         }
         let cycles = streams.end();
         self.streams = Some(streams);
@@ -54,24 +76,12 @@ impl Hierarchy {
         cycles
     }
 
-    /// Writes a line without fetching it. Returns where it was, and the cycles beyond that level's latency.
-    fn store_line(&mut self, core: CoreId, line: LineAddr) -> (HitLevel, u32) {
-        let mut found = [0_u64; 5];
-        let upgrades = self.private[core].stats.upgrades;
-        (self.code.write_lines)(self, core, line, 1, &mut found);
-        let served = HitLevel::ALL.into_iter().find(|&level| found[level as usize] > 0).unwrap_or(HitLevel::Dram);
-        let stats = &mut self.private[core].stats;
-        stats.bulk_written[served as usize] += 1;
-        (served, if stats.upgrades > upgrades { self.upgrade_latency } else { 0 })
-    }
-
     /// Writes a line to memory without fetching it; no cache keeps a copy.
-    fn store_past_caches(&mut self, core: CoreId, line: LineAddr) -> (HitLevel, u32) {
+    fn store_past_caches(&mut self, core: CoreId, line: LineAddr) {
         self.drop_line(line);
         self.private[core].stats.bulk_written[HitLevel::Dram as usize] += 1;
         self.shared_stats.dram_writes += 1;
         self.write_to_memory(line);
-        (HitLevel::Dram, 0)
     }
 
     /// Reads `lines` whole lines from `first` on, as `rep movsb` reads its source. Returns its cycles: the sum of the
@@ -101,14 +111,15 @@ impl Hierarchy {
     }
 
     #[inline(always)]
-    pub(super) fn write_lines<S: Shape>(&mut self, core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    pub(super) fn write_lines<S: Shape>(&mut self, core: CoreId, first: LineAddr, lines: u64, found: &mut LineRuns) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
+            let upgrades = self.private[core].stats.upgrades;
             let served = if self.private[core].l1.access(line, true) {
                 HitLevel::L1
             } else {
                 self.request::<S>(core, line, true, false).served
             };
-            found[served as usize] += 1;
+            found.push(served as usize, self.private[core].stats.upgrades > upgrades, 1);
         }
     }
 
@@ -140,5 +151,40 @@ impl Hierarchy {
     /// [`Self::dma_write`] of one line.
     pub fn invalidate_line(&mut self, line: LineAddr) {
         self.dma_write(line, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::prefetch::LevelPrefetchConfig;
+    use crate::cache::test_support::sandy_bridge;
+    use pagelab_base::ids::NodeId;
+    use pagelab_base::rng::Rng;
+
+    #[test]
+    fn a_stream_takes_as_long_whether_its_lines_have_times_or_not() {
+        for cores in [1_usize, 2] {
+            let memory = MemoryConfig::default();
+            let mut plain = Hierarchy::new(&sandy_bridge(), cores, 1).unwrap();
+            plain.set_bulk(&BulkConfig { cost: Some(BulkCost::Bandwidth), ..BulkConfig::default() }, &memory);
+            let mut timed = plain.clone();
+            timed.set_traffic([&LevelPrefetchConfig::OFF; 3], &memory, vec![NodeId::FIRST; cores]);
+            let mut rng = Rng::new(8, "streams");
+            for _ in 0..1000 {
+                let core = CoreId::from(rng.below(cores as u64) as usize);
+                let first = LineAddr(rng.below(1 << 12) * 64 + rng.below(2) * rng.below(64));
+                let (reads, lines) = (rng.below(2) == 0, if rng.below(2) == 0 { 64 } else { rng.below(130) });
+                let run = |caches: &mut Hierarchy| {
+                    if reads {
+                        caches.access(core, first, false, Requester::Data);
+                    }
+                    caches.store_lines(CoreId::FIRST, first, lines, lines)
+                };
+                assert_eq!(run(&mut plain), run(&mut timed), "{lines} lines from {first:?} on");
+            }
+            let upgrades = plain.stats().cores[0].upgrades;
+            assert!(plain.stats() == timed.stats() && (upgrades > 0) == (cores > 1), "{upgrades}");
+        }
     }
 }

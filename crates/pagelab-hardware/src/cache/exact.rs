@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use self::page::LINES;
 use super::array::LineState;
 use super::shape::Shape;
+use super::streams::LineRuns;
 use super::ways::{EMPTY, FixedShape, STATE_MASK, remove_way};
 use super::{CoreCacheStats, Hierarchy, HitLevel, RequestOutcome, Requester, SharedCacheStats};
 use pagelab_base::addr::LineAddr;
@@ -55,18 +56,18 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     }
 
     #[inline(always)]
-    fn write_lines(caches: &mut Hierarchy, _core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines(caches: &mut Hierarchy, _core: CoreId, first: LineAddr, lines: u64, found: &mut LineRuns) {
         let mut tables = Tables::<V, W1, S1, W2, S2, W3, S3>::from_hierarchy(caches);
         let (mut line, end) = (first.0, first.0 + lines);
         while line < end {
             let page = LINES as u64;
             if line.is_multiple_of(page) && end - line >= page && tables.write_new_page(line) {
-                found[HitLevel::Dram as usize] += page;
+                found.push(HitLevel::Dram as usize, false, page);
                 line += page;
                 continue;
             }
             let served = if tables.write_l1(line) { HitLevel::L1 } else { tables.request(line, true) };
-            found[served as usize] += 1;
+            found.push(served as usize, false, 1);
             line += 1;
         }
     }

@@ -142,7 +142,7 @@ use pagelab_base::addr::LineAddr;
 use pagelab_base::ids::CoreId;
 use pagelab_base::rng::Rng;
 use shape::Code;
-use streams::Streams;
+use streams::{LineRuns, Streams};
 use transfers::Transfers;
 
 /// Who makes a request, for the statistics; a walk may also enter at another level.
@@ -230,6 +230,8 @@ pub struct Hierarchy {
     traffic: Option<Box<Traffic>>,
     /// Present if operations on many lines take bandwidth.
     streams: Option<Box<Streams>>,
+    /// Empty except while a bulk write is made.
+    found: LineRuns,
     /// Present if transfers between cores wait for each other.
     transfers: Option<Box<Transfers>>,
     /// Bits of the lines that several cores want; see `transfers.rs`.
@@ -326,6 +328,7 @@ impl Hierarchy {
             shared_stats: SharedCacheStats::default(),
             traffic: None,
             streams: None,
+            found: LineRuns::default(),
             transfers: None,
             contended: 0,
             distance: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::streams::LineRuns;
 use super::ways::{AnyWays, Ways};
 use super::{Hierarchy, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
@@ -32,7 +33,7 @@ pub(super) trait Shape: Sized {
 
     /// The loop of [`Hierarchy::zero_lines`]; see [`Code::write_lines`].
     #[inline(always)]
-    fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut LineRuns) {
         caches.write_lines::<Self>(core, first, lines, found);
     }
 }
@@ -78,7 +79,7 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
         caches.serve_timed::<Self>(core, line, write, requester)
     }
 
-    fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut [u64; 5]) {
+    fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut LineRuns) {
         caches.write_lines_timed::<Self>(core, first, lines, found);
     }
 }
@@ -88,9 +89,8 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
 pub(super) struct Code {
     /// Implements [`Hierarchy::miss_l1`].
     pub miss_l1: fn(&mut Hierarchy, CoreId, LineAddr, bool, Requester) -> RequestOutcome,
-    /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and counters by
-    /// [`HitLevel`](super::HitLevel).
-    pub write_lines: fn(&mut Hierarchy, CoreId, LineAddr, u64, &mut [u64; 5]),
+    /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and where they were.
+    pub write_lines: fn(&mut Hierarchy, CoreId, LineAddr, u64, &mut LineRuns),
 }
 
 impl Code {
@@ -126,9 +126,9 @@ fn write_lines<S: Shape, V: Vectors>(
     core: CoreId,
     first: LineAddr,
     lines: u64,
-    found: &mut [u64; 5],
+    found: &mut LineRuns,
 ) {
-    struct Lines<'a, S>(&'a mut Hierarchy, CoreId, LineAddr, u64, &'a mut [u64; 5], PhantomData<S>);
+    struct Lines<'a, S>(&'a mut Hierarchy, CoreId, LineAddr, u64, &'a mut LineRuns, PhantomData<S>);
     impl<S: Shape> VectorWork for Lines<'_, S> {
         type Output = ();
 

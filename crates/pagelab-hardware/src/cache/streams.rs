@@ -145,6 +145,37 @@ pub(super) enum StreamLine {
     NonTemporal,
 }
 
+/// Where a bulk write found its lines, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LineRuns(Vec<LineRun>);
+
+/// Consecutive lines of a bulk write that were in one place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineRun {
+    /// Index of that place (`HitLevel`).
+    pub found: usize,
+    /// Whether other cores lost their copies.
+    pub upgraded: bool,
+    pub lines: u64,
+}
+
+impl LineRuns {
+    /// Adds the next lines.
+    #[inline(always)]
+    pub fn push(&mut self, found: usize, upgraded: bool, lines: u64) {
+        match self.0.last_mut() {
+            Some(last) if (last.found, last.upgraded) == (found, upgraded) => last.lines += lines,
+            _ => self.0.push(LineRun { found, upgraded, lines }),
+        }
+    }
+
+    /// Takes all runs out, in order.
+    #[inline(always)]
+    pub fn drain(&mut self) -> impl Iterator<Item = LineRun> {
+        self.0.drain(..)
+    }
+}
+
 /// Times per line of streams, and the lines in flight of the current one.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
@@ -200,20 +231,48 @@ impl Streams {
         Cycles(*free >> TIME_SHIFT)
     }
 
-    /// Adds the line that has [started](Self::start), takes `latency`, and whose victims memory has taken at `written`,
-    /// from the stream's start on.
-    pub(super) fn add(&mut self, line: StreamLine, latency: Cycles, written: Cycles) {
-        let time = match line {
+    /// How long a line passes.
+    fn time(&self, line: StreamLine) -> u64 {
+        match line {
             StreamLine::Load(found) => self.load[found],
             StreamLine::Store(found) => self.store[found],
             StreamLine::NonTemporal => self.non_temporal,
-        };
+        }
+    }
+
+    /// Adds the line that has [started](Self::start), takes `latency`, and whose victims memory has taken at `written`,
+    /// from the stream's start on.
+    pub(super) fn add(&mut self, line: StreamLine, latency: Cycles, written: Cycles) {
+        let time = self.time(line);
         let InFlight { done, next, free, last } = &mut self.in_flight;
         let end = (*free + time.max(latency.0 << TIME_SHIFT)).max(written.0 << TIME_SHIFT);
         done[*next] = end;
         *next = (*next + 1) % done.len();
         *free += time;
         *last = (*last).max(end);
+    }
+
+    /// Adds `lines` lines for which memory writes nothing. Each of them starts when it can and takes `latency`.
+    pub(super) fn add_run(&mut self, line: StreamLine, latency: Cycles, lines: u64) {
+        if self.in_flight.last > 0 || lines == 0 {
+            for _ in 0..lines {
+                self.start();
+                self.add(line, latency, Cycles::ZERO);
+            }
+            return;
+        }
+        // A line waits for the one before it to pass, and for the end of the one that is a whole ring before it. So
+        // line n starts after the larger of n passes, or n / ring ends and n % ring passes.
+        let time = self.time(line);
+        let length = time.max(latency.0 << TIME_SHIFT);
+        let InFlight { done, next, free, last } = &mut self.in_flight;
+        let ring = done.len() as u64;
+        let start = |n: u64| (n * time).max(n / ring * length + n % ring * time);
+        for n in lines.saturating_sub(ring)..lines {
+            done[(n % ring) as usize] = start(n) + length;
+        }
+        *next = (lines % ring) as usize;
+        (*free, *last) = (start(lines - 1) + time, start(lines - 1) + length);
     }
 
     /// Cycles of the stream.
@@ -225,6 +284,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagelab_base::rng::Rng;
 
     fn streams(parallelism: u32) -> Streams {
         let load_bytes_per_cycle = LoadRates { l1: 64.0, l2: 10.0, l3: 8.0, memory: 4.0 };
@@ -250,6 +310,27 @@ mod tests {
         let mut two = streams(2);
         assert_eq!(cycles(&mut two, memory, 100, 1000), 500 * 100 + 16);
         assert_eq!(cycles(&mut two, memory, 100, 0), 0);
+    }
+
+    #[test]
+    fn runs_of_lines_take_as_long_as_their_lines_one_by_one() {
+        let mut rng = Rng::new(7, "runs");
+        for _ in 0..2000 {
+            let mut by_line = streams(1 + rng.below(12) as u32);
+            by_line.begin();
+            let mut by_run = by_line.clone();
+            for _ in 0..1 + rng.below(4) {
+                let (line, latency) = (StreamLine::Load(rng.below(5) as usize), Cycles(rng.below(200)));
+                let lines = rng.below(40);
+                for _ in 0..lines {
+                    by_line.start();
+                    by_line.add(line, latency, Cycles::ZERO);
+                }
+                by_run.add_run(line, latency, lines);
+                assert_eq!(by_run.end(), by_line.end(), "{lines} lines of {latency:?}");
+                assert_eq!(by_run.start(), by_line.start(), "{lines} lines of {latency:?}");
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::memory::{MainMemory, MemoryConfig, MemoryCounts, RequestKind};
 use super::prefetch::unit::Unit;
 use super::prefetch::{CacheLevel, Demand, LevelPrefetchConfig, ObservedAccess, PrefetchCounts, Proposals};
 use super::shape::{AnyCores, Anything, Code, Shape};
+use super::streams::LineRuns;
 use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
@@ -302,9 +303,10 @@ impl Hierarchy {
         core: CoreId,
         first: LineAddr,
         lines: u64,
-        found: &mut [u64; 5],
+        found: &mut LineRuns,
     ) {
         for line in (first.0..first.0 + lines).map(LineAddr) {
+            let upgrades = self.private[core].stats.upgrades;
             if let Some(traffic) = &mut self.traffic {
                 traffic.filling = Filling::Request(line, Requester::Kernel);
             }
@@ -313,7 +315,7 @@ impl Hierarchy {
             } else {
                 self.request::<S>(core, line, true, false).served
             };
-            found[served as usize] += 1;
+            found.push(served as usize, self.private[core].stats.upgrades > upgrades, 1);
             if let Some(traffic) = &mut self.traffic {
                 traffic.note_request(core, line, Requester::Kernel, served);
                 // Whole lines are overwritten: nothing waits for their old data, and memory does not read it.

@@ -13,8 +13,6 @@ use pagelab_base::host::Vectors;
 
 /// Lines per page.
 pub(super) const LINES: usize = 64;
-/// Words at the front of an L3 set that usually contain a line that leaves the L2.
-const FRONT: usize = 8;
 
 /// The sets of a page's lines, beginning with the set `first` of its first line.
 #[inline(always)]
@@ -35,13 +33,18 @@ fn any_holds<const W: usize>(sets: &[[u32; W]; LINES], wanted: u32) -> bool {
 
 /// Whether any set contains its own tag of `tags`.
 #[inline(always)]
-fn any_holds_its<V: Vectors, const W: usize>(sets: &[[u32; W]; LINES], tags: &[u32; LINES]) -> bool {
+fn any_holds_its<const W: usize>(sets: &[[u32; W]; LINES], tags: &[u32; LINES]) -> bool {
+    let mut nearest = [u32::MAX; W];
     for at in 0..LINES {
-        if find::<V, W>(&sets[at], tags[at]).is_some() {
-            return true;
+        for way in 0..W {
+            nearest[way] = nearest[way].min(sets[at][way] ^ tags[at]);
         }
     }
-    false
+    let mut least = u32::MAX;
+    for word in nearest {
+        least = least.min(word);
+    }
+    least <= STATE_MASK
 }
 
 /// Puts `word` in front of every set; returns the words that dropped out.
@@ -89,6 +92,26 @@ fn inner_tags<const INNER: usize, const OUTER: usize>(first: usize, words: &[u32
     tags
 }
 
+/// Marks the lines with these sets and tags as modified and most recently used. Returns a bit for each that is not in
+/// its set.
+#[inline(always)]
+fn write_back_all<V: Vectors, const W: usize>(sets: &mut [[u32; W]], [at, tags]: &[[u32; LINES]; 2]) -> u64 {
+    let mut elsewhere = 0;
+    for line in 0..LINES {
+        let set = &mut sets[at[line] as usize];
+        let word = tags[line] | LineState::MODIFIED.bits();
+        // Since it was fetched, usually no other line came to its set.
+        if set[0] & !STATE_MASK == tags[line] {
+            set[0] = word;
+        } else if let Some(way) = find::<V, W>(set, tags[line]) {
+            V::move_to_front(set, way, word);
+        } else {
+            elsewhere |= 1 << line;
+        }
+    }
+    elsewhere
+}
+
 /// Positions of the set bits.
 fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -108,10 +131,10 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
         const { assert!(S1.is_multiple_of(LINES) && S2.is_multiple_of(S1) && S3.is_multiple_of(S2)) };
         let ((set1, wanted1), (set2, wanted2), (set3, wanted3)) =
             (place::<S1>(first), place::<S2>(first), place::<S3>(first));
-        if any_holds(of_page(self.l1, set1), wanted1)
-            || any_holds(of_page(self.l2, set2), wanted2)
-            || any_holds(of_page(self.l3, set3), wanted3)
-        {
+        // An inclusive L3 contains every line that a private cache holds.
+        let is_private = !self.inclusive
+            && (any_holds(of_page(self.l1, set1), wanted1) || any_holds(of_page(self.l2, set2), wanted2));
+        if is_private || any_holds(of_page(self.l3, set3), wanted3) {
             return false;
         }
         let out = push_front_of_all::<V, W3>(of_page(self.l3, set3), wanted3 | LineState::EXCLUSIVE.bits());
@@ -129,8 +152,8 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     fn drop_page_from_l3(&mut self, first: usize, out: &[u32; LINES]) {
         let mut modified = count_modified(out);
         if self.inclusive
-            && (any_holds_its::<V, W1>(of_page(self.l1, first % S1), &inner_tags::<S1, S3>(first, out))
-                || any_holds_its::<V, W2>(of_page(self.l2, first % S2), &inner_tags::<S2, S3>(first, out)))
+            && (any_holds_its(of_page(self.l1, first % S1), &inner_tags::<S1, S3>(first, out))
+                || any_holds_its(of_page(self.l2, first % S2), &inner_tags::<S2, S3>(first, out)))
         {
             for (set, &word) in (first..).zip(out).filter(|&(_, &word)| word != EMPTY) {
                 let newer = self.back_invalidate(line_of::<S3>(set, word));
@@ -144,15 +167,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     /// Handles the words that left the L2's sets from `first` on.
     #[inline(always)]
     fn write_page_back_from_l2(&mut self, first: usize, out: &[u32; LINES]) {
-        let [sets, tags] = places::<S2, S3>(first, out);
-        let mut elsewhere = 0_u64;
-        for at in 0..LINES {
-            let front: &mut [u32; FRONT] = self.l3[sets[at] as usize].first_chunk_mut().expect("an L3 has more ways");
-            match find::<V, FRONT>(front, tags[at]) {
-                Some(way) => V::move_to_front(front, way, tags[at] | LineState::MODIFIED.bits()),
-                None => elsewhere |= 1 << at,
-            }
-        }
+        let elsewhere = write_back_all::<V, W3>(self.l3, &places::<S2, S3>(first, out));
         self.stats.l2_writebacks += u64::from(elsewhere.count_zeros());
         for at in ones(elsewhere).filter(|&at| is_modified(out[at])) {
             self.write_back_from_l2(line_of::<S2>(first + at, out[at]));
@@ -162,15 +177,7 @@ impl<V: Vectors, const W1: usize, const S1: usize, const W2: usize, const S2: us
     /// Handles the words that left the L1's sets from `first` on.
     #[inline(always)]
     fn write_page_back_from_l1(&mut self, first: usize, out: &[u32; LINES]) {
-        let [sets, tags] = places::<S1, S2>(first, out);
-        let mut elsewhere = 0_u64;
-        for at in 0..LINES {
-            let set = &mut self.l2[sets[at] as usize];
-            match find::<V, W2>(set, tags[at]) {
-                Some(way) => V::move_to_front(set, way, tags[at] | LineState::MODIFIED.bits()),
-                None => elsewhere |= 1 << at,
-            }
-        }
+        let elsewhere = write_back_all::<V, W2>(self.l2, &places::<S1, S2>(first, out));
         self.stats.l1_writebacks += u64::from(elsewhere.count_zeros());
         for at in ones(elsewhere).filter(|&at| is_modified(out[at])) {
             self.write_back_from_l1(line_of::<S1>(first + at, out[at]));
