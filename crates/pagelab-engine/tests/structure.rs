@@ -64,6 +64,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "table_blocks",
             "home",
             "layer",
+            "table_lock",
             "held_batches",
             "reclaim::scan",
             "reclaim::segments",

@@ -36,6 +36,7 @@ pub mod scheduler;
 pub mod shadows;
 pub mod sync;
 pub mod table_blocks;
+pub mod table_lock;
 pub mod threads;
 pub mod translation_cache;
 pub mod vma;

@@ -66,6 +66,8 @@ struct Spinner {
 pub struct QueuePlace {
     /// Tasks that have entered any queue before it.
     ticket: u64,
+    /// The CPU of the task.
+    pub cpu: CpuId,
     /// Whether it has a node in the queue; otherwise it waits by the lock's pending bit.
     pub has_node: bool,
     /// The CPU whose node is before its own.
@@ -151,7 +153,7 @@ impl Locks {
     pub fn enter_queue(&mut self, key: BlockKey, task: TaskId) -> QueuePlace {
         let last = self.queue.iter().rev().find(|spinner| spinner.key == key);
         let before = last.filter(|spinner| spinner.place.has_node).map(|spinner| spinner.task.cpu);
-        let place = QueuePlace { ticket: self.next_ticket, has_node: last.is_some(), before };
+        let place = QueuePlace { ticket: self.next_ticket, cpu: task.cpu, has_node: last.is_some(), before };
         self.next_ticket += 1;
         self.queue.push(Spinner { key, task, place });
         place

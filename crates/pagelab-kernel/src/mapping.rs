@@ -406,7 +406,7 @@ pub(super) fn remove_pages(
         let before = layer.memory.frames.counters;
         layer.unmap(context, index, page);
         layer.put_page(context, &page.mapping);
-        layer.note_unmapping(entry, page.mapping.pfn, &before);
+        layer.note_unmapping(entry, page, &before);
         Ok(())
     })
 }
@@ -467,7 +467,7 @@ fn free_lazily(context: KernelContext, layer: &mut Layer, index: SpaceIx, range:
         let (pfn, order) = (page.mapping.pfn, page.mapping.size.order());
         let own = layer.memory.page_use.are_exclusive(pfn, order);
         if own && layer.memory.reclaim.as_mut().is_some_and(|reclaim| reclaim.free_lazily(pfn, order)) {
-            layer.note_change(layer.entry_to_change(index, page), pfn);
+            layer.note_change(layer.entry_to_change(index, page), page);
             layer.protect(index, page, PteFlags { accessed: false, dirty: false, ..page.mapping.flags });
             pages += 1;
         }
@@ -542,7 +542,7 @@ fn protect_pages(
         };
         flags.writable = prot.write && own;
         flags.executable = prot.execute;
-        layer.note_change(layer.entry_to_change(index, page), page.mapping.pfn);
+        layer.note_change(layer.entry_to_change(index, page), page);
         layer.protect(index, page, flags);
         Ok(())
     })
@@ -568,11 +568,12 @@ fn move_pages(
     })?;
     layer.move_words(context, index, from, to)?;
     layer.for_mapped(index, from.start, from.end, |layer, page| {
-        layer.note_change(layer.entry_to_change(index, page), page.mapping.pfn);
+        layer.note_change(layer.entry_to_change(index, page), page);
         layer.unmap(context, index, page);
         let va = VirtAddr(page.va.0.wrapping_add(offset));
         layer.build_tables(context, index, va, page.mapping.size)?;
         layer.map(context, index, va, page.mapping)?;
+        layer.note_move(index, va, page.mapping.size);
         Ok::<(), EngineError>(())
     })?;
     layer.drop_translation_caches(context, index, from, InvalidationCause::Move);

@@ -4,29 +4,38 @@
 //! takes it as a reader. It waits until no fault or other call is in the way. It then goes through the entries that it
 //! has removed or changed, up to 64 pages per step: the lock of each page-table page, each entry by a locked exchange,
 //! the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per 32 pages, and that of
-//! the zone whenever the CPU's list of free pages was full; with `kernel.held_locks`, the call holds these two for a
-//! time, one after the other. A fault that needs the mappings waits until the writer has
+//! the zone whenever the CPU's list of free pages was full. A fault that needs the mappings waits until the writer has
 //! ended. With locks of VMAs, only faults in the changed range and its neighbours do: a fault cannot lock a VMA that is
 //! write-locked, so it falls back to the lock of the address space.
-//! Source: Linux mm/mmap.c (`__vm_munmap`, `do_vmi_align_munmap`), mm/madvise.c (`madvise_need_mmap_write`),
-//! mm/memory.c (`zap_pte_range`, `lock_vma_under_rcu`), mm/swap.c (`release_pages`), kernel/locking/rwsem.c.
+//!
+//! With `kernel.held_locks`, the call takes the lock of a page-table page in a step of its own, keeps it for all
+//! entries there, and releases it before it goes to the next one. Where it moves entries, it also holds the lock of the
+//! table that they move to. Unmapped pages are gathered and freed under the other two locks, one after the other, when
+//! all entries are done, or when as many are gathered as `struct mmu_gather` has room for.
+//! Source: Linux mm/mmap.c (`__vm_munmap`, `do_vmi_align_munmap`), mm/madvise.c (`madvise_need_mmap_write`,
+//! `madvise_free_pte_range`), mm/memory.c (`zap_pte_range`, `lock_vma_under_rcu`), mm/mprotect.c (`change_pte_range`),
+//! mm/mremap.c (`move_ptes`), mm/mmu_gather.c (`tlb_next_batch`), mm/swap.c (`release_pages`), kernel/locking/rwsem.c.
 //! Parameters: `kernel.mapping_calls`, `kernel.held_locks`.
 //! Stats: `mapping.call_cycles`, `layer.NAME.lock.mmap_read.*`, `layer.NAME.lock.mmap_write.*`.
 //! Deviations: the call takes effect when it begins; its shootdown and these costs follow, at the addresses where the
 //! entries were. A call locks the first VMA of its range only. Calls of one address space follow one another in their
-//! recorded order, so a writer never waits in a queue with readers behind it. fork, exec and exit hold no lock.
+//! recorded order, so a writer never waits in a queue with readers behind it. fork, exec and exit hold no lock. The
+//! lock of a table that the call has emptied and freed is only referred to, since nobody else needs it. All of
+//! `unmap_page` counts as under the lock of the page-table page. Entries move one by one (Linux: whole tables since
+//! 5.0, if aligned), and a table's locks are held for all of them (before 4.19, for 64 at a time). zap gives its lock
+//! up for nobody (since 5.4, if its CPU is to run another task).
 
-use crate::config::{FaultLock, MappingCallConfig};
-use crate::frames::frame_alloc::ZoneBatch;
+use crate::config::{FaultLock, MappingCallConfig, SpinLocks};
 use crate::held_batches::Batches;
-use crate::layer::CpuLine;
 use crate::layer::changed_entries::ChangedEntry;
+use crate::layer::{CpuLine, Layer};
 use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::GroupId;
+use crate::table_lock::{TableLocked, TableLocking};
 use crate::vma::VaRange;
-use pagelab_base::addr::{Pfn, VirtAddr};
+use pagelab_base::addr::{Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_base::lock_kind::LockKind;
@@ -37,6 +46,9 @@ use pagelab_trace::EventKind;
 const STEP_PAGES: usize = 64;
 /// Pages that are taken from the LRU lists under their lock at a time (`SWAP_CLUSTER_MAX` in `release_pages`).
 const LRU_BATCH: usize = 32;
+/// Most unmapped pages that are gathered before they are freed: `MMU_GATHER_BUNDLE` and `MAX_GATHER_BATCH_COUNT` ×
+/// `MAX_GATHER_BATCH` (include/asm-generic/tlb.h of 4.9 to 6.12, with pages of 4 KiB).
+const GATHERED_PAGES: usize = 8 + 19 * 510;
 
 /// How a call holds the lock of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +65,8 @@ enum CallState {
     Lock,
     /// Change the VMAs.
     Vmas,
+    /// Take the lock of a page-table page of the next entries.
+    Table(TableLocking),
     /// Go through the entries.
     Work,
     /// Free pages under locks that all CPUs share.
@@ -71,10 +85,14 @@ pub struct MappingCall {
     changed: Vec<ChangedEntry>,
     /// Number of the changed entries whose costs have been charged.
     done: usize,
-    /// Freed pages that are to be taken from the LRU lists.
-    gathered: Vec<Pfn>,
-    /// Pages that the CPU's list of free pages has no room for, by acquisition of the zone's lock.
-    overflowed: Vec<ZoneBatch>,
+    /// Number of the changed entries whose pages have been freed, if that is a step of its own.
+    freed: usize,
+    /// Number of pages that have been unmapped since.
+    unmapped: usize,
+    /// Page-table pages whose locks it holds.
+    tables: Vec<Pfn>,
+    /// Number of locks that it has taken for the next entries, or that are of tables which are gone.
+    passed: usize,
     batches: Batches,
     state: CallState,
 }
@@ -89,8 +107,20 @@ impl MappingCall {
             EventKind::Munmap { .. } | EventKind::Brk { .. } if config.downgrade.0 => CallLock::Downgraded,
             _ => CallLock::Write,
         };
-        let (gathered, overflowed, batches) = (Vec::new(), Vec::new(), Batches::default());
-        Some(Self { space, cpu, range, lock, changed, done: 0, gathered, overflowed, batches, state: CallState::Lock })
+        Some(Self {
+            space,
+            cpu,
+            range,
+            lock,
+            changed,
+            done: 0,
+            freed: 0,
+            unmapped: 0,
+            tables: Vec::new(),
+            passed: 0,
+            batches: Batches::default(),
+            state: CallState::Lock,
+        })
     }
 
     /// The address space.
@@ -121,10 +151,15 @@ impl MappingCall {
                     step.take_lock(LockKind::Vma, layer.fault_lock_line(FaultLock::Vma, self.space.index, start));
                 }
             }
+            CallState::Table(locking) => {
+                if let Some(&(table, _)) = self.next_tables(layer).get(self.passed) {
+                    locking.plan(layer, &os.locks, table, step);
+                }
+            }
             CallState::Work => self.plan_entries(os, config, step),
             CallState::Batches => {
                 if let Some(costs) = &os.costs.held_locks {
-                    self.batches.plan(layer, costs, step);
+                    self.batches.plan(layer, &os.locks, costs, step);
                 }
             }
             CallState::Unlock => step.take_lock(Self::kind(self.is_reader_at_work()), line),
@@ -132,49 +167,83 @@ impl MappingCall {
     }
 
     /// The entries of the next step: of one page-table page.
-    fn next_entries(&self) -> &[ChangedEntry] {
+    fn next_entries(&self, holds: bool) -> &[ChangedEntry] {
         let rest = &self.changed[self.done..];
-        let table = rest.first().map(|first| first.entry.pfn());
-        let most = rest.len().min(STEP_PAGES);
-        let count = rest[..most].iter().take_while(|entry| Some(entry.entry.pfn()) == table).count();
+        let Some(first) = rest.first() else { return rest };
+        let most = if holds { STEP_PAGES.min(GATHERED_PAGES - self.unmapped) } else { STEP_PAGES };
+        let rest = &rest[..most.min(rest.len())];
+        let count = rest.iter().take_while(|entry| are_together(first, entry, holds)).count();
         &rest[..count]
+    }
+
+    /// Whether the call releases the locks of page-table pages after so many next entries.
+    fn releases_tables(&self, entries: &[ChangedEntry]) -> bool {
+        let Some(first) = entries.first() else { return true };
+        let next = self.changed.get(self.done + entries.len());
+        let is_full = first.is_unmapped && self.unmapped + entries.len() == GATHERED_PAGES;
+        is_full || next.is_none_or(|next| !are_together(first, next, true))
+    }
+
+    /// The page-table pages of the next entries, in the order in which their locks are taken, and whether they are
+    /// still there. The order is the same for all calls, since several spaces may share a table.
+    fn next_tables(&self, layer: &Layer) -> Vec<(Pfn, bool)> {
+        let Some(first) = self.changed.get(self.done) else { return Vec::new() };
+        let space = &layer.spaces[self.space.index];
+        let (table, (va, size)) = (space.lock_frame(first.entry), first.page);
+        let is_there = !space.table.has_table_per_large_page()
+            || space.lock_frame(space.table.entry(&layer.memory.contents, va, size)) == table;
+        let mut tables = vec![(table, is_there)];
+        let target = first.moved_to.map(|entry| space.lock_frame(entry));
+        tables.extend(target.filter(|&target| target != table).map(|target| (target, true)));
+        tables.sort_unstable();
+        tables
     }
 
     fn plan_entries(&self, os: &Os, config: &MappingCallConfig, step: &mut Step) {
         let layer = &os.layers[self.space.layer];
         let space = &layer.spaces[self.space.index];
-        let entries = self.next_entries();
+        let holds = os.costs.held_locks.is_some();
+        let entries = self.next_entries(holds);
         let Some(first) = entries.first() else { return };
-        let refers_only = os.costs.held_locks.is_none();
-        step.take_lock(LockKind::PageTable, page_metadata(space.lock_frame(first.entry)));
+        if !holds {
+            step.take_lock(LockKind::PageTable, page_metadata(space.lock_frame(first.entry)));
+        }
         for (number, changed) in (self.done..).zip(entries) {
             step.kernel_independent(RefKind::Locked, changed.entry);
             if !changed.is_unmapped {
                 step.preset += config.change_page.cost();
-                step.kernel(RefKind::Write, changed.entry);
+                step.kernel(RefKind::Write, changed.moved_to.filter(|_| holds).unwrap_or(changed.entry));
                 continue;
             }
             step.preset += config.unmap_page.cost();
             step.kernel_independent(RefKind::Write, page_metadata(changed.frame));
             if changed.is_freed {
-                if number % LRU_BATCH == 0 && refers_only {
+                if number % LRU_BATCH == 0 && !holds {
                     step.take_lock(LockKind::Lru, layer.data.lru_line(space.group));
                 }
                 step.kernel_independent(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::FreeLists));
             }
-            if let Some(batch) = changed.under_zone_lock.as_ref().filter(|_| refers_only) {
+            if let Some(batch) = changed.under_zone_lock.as_ref().filter(|_| !holds) {
                 step.take_lock(LockKind::Zone, layer.data.zone_line());
                 batch.descriptors.iter().for_each(|&page| step.kernel(RefKind::Write, page_metadata(page)));
             }
         }
-        if first.is_unmapped {
+        let releases = holds && self.releases_tables(entries);
+        if first.is_unmapped && (releases || !holds) {
             layer.plan_count(self.cpu, space, os.costs.rss_batch, step);
             step.take_lock(LockKind::Memcg, layer.data.cgroup_line(space.group));
+        }
+        if releases {
+            for (table, _) in self.next_tables(layer) {
+                step.kernel_independent(RefKind::Write, page_metadata(table));
+                step.note_lock(LockKind::PageTable);
+            }
         }
     }
 
     /// See `Activity::commit` of the simulation.
     pub fn commit(&mut self, os: &mut Os, task: TaskId) -> Next {
+        let holds = os.costs.held_locks.is_some();
         match self.state {
             CallState::Lock => {
                 if let Some(key) = self.take_lock(os, task) {
@@ -187,21 +256,18 @@ impl MappingCall {
                     os.locks.end_write(self.space, task);
                     os.locks.read_mappings(self.space, VaRange::ALL, task);
                 }
-                self.state = if self.changed.is_empty() { CallState::Unlock } else { CallState::Work };
+                self.state = self.after_work(holds);
             }
+            CallState::Table(locking) => return self.commit_table(os, task, locking),
             CallState::Work => {
-                let entries = self.next_entries().len();
-                if os.costs.held_locks.is_some() {
-                    self.gather(entries, os.layers[self.space.layer].spaces[self.space.index].group);
-                }
-                self.done += entries;
-                self.state = self.after_work();
+                self.commit_entries(os, task, holds);
+                self.state = self.after_work(holds);
             }
             CallState::Batches => {
-                if let Err(key) = self.batches.commit(&mut os.locks, self.space.layer, task) {
+                if let Err(key) = self.batches.commit(&mut os.locks, os.costs.spin_locks, self.space.layer, task) {
                     return Next::Block(key);
                 }
-                self.state = self.after_work();
+                self.state = self.after_work(holds);
             }
             CallState::Unlock => {
                 if self.is_reader_at_work() {
@@ -215,35 +281,72 @@ impl MappingCall {
         Next::Continue
     }
 
+    /// Takes the lock of a page-table page of the next entries, or waits for it.
+    fn commit_table(&mut self, os: &mut Os, task: TaskId, locking: TableLocking) -> Next {
+        let tables = self.next_tables(&os.layers[self.space.layer]);
+        let (table, is_there) = tables[self.passed];
+        if is_there {
+            let key = BlockKey::PageTable { layer: self.space.layer, frame: table };
+            match locking.commit(&mut os.locks, os.costs.spin_locks == SpinLocks::Queued, key, task) {
+                TableLocked::Holds => self.tables.push(table),
+                TableLocked::Continues(next) => {
+                    self.state = CallState::Table(next);
+                    return Next::Continue;
+                }
+                TableLocked::Waits(next, key) => {
+                    self.state = CallState::Table(next);
+                    return Next::Block(key);
+                }
+            }
+        }
+        self.passed += 1;
+        self.state = if self.passed < tables.len() { CallState::Table(TableLocking::Take) } else { CallState::Work };
+        Next::Continue
+    }
+
+    /// The costs of the next entries have been charged: releases the locks of their tables if no entry there follows,
+    /// and frees gathered pages.
+    fn commit_entries(&mut self, os: &mut Os, task: TaskId, holds: bool) {
+        let entries = self.next_entries(holds);
+        let (count, releases) = (entries.len(), holds && self.releases_tables(entries));
+        let unmapped = entries.iter().filter(|entry| entry.is_unmapped).count();
+        (self.done, self.unmapped) = (self.done + count, self.unmapped + unmapped);
+        if !releases {
+            return;
+        }
+        self.passed = 0;
+        for frame in self.tables.drain(..) {
+            os.locks.release(BlockKey::PageTable { layer: self.space.layer, frame }, task);
+        }
+        if self.unmapped == GATHERED_PAGES || self.done == self.changed.len() {
+            self.gather(os.layers[self.space.layer].spaces[self.space.index].group);
+        }
+    }
+
     /// What follows when the costs of some entries, or a batch's, have been charged.
-    fn after_work(&self) -> CallState {
+    fn after_work(&self, holds: bool) -> CallState {
         match () {
             () if !self.batches.is_empty() => CallState::Batches,
             () if self.done == self.changed.len() => CallState::Unlock,
+            () if holds && self.passed == 0 => CallState::Table(TableLocking::Take),
             () => CallState::Work,
         }
     }
 
-    /// Gathers the pages that the next entries have freed. Full batches, and what is left behind the last entry, go to
-    /// the zone after they have been taken from the LRU lists.
-    fn gather(&mut self, entries: usize, group: GroupId) {
-        let end = self.done + entries;
-        for number in self.done..end {
-            let changed = &mut self.changed[number];
-            self.gathered.extend(changed.is_freed.then_some(changed.frame));
-            self.overflowed.extend(changed.under_zone_lock.take());
-            if self.gathered.len() == LRU_BATCH {
-                self.free_gathered(group);
+    /// Frees the pages that have been unmapped since the last time: takes each batch from the LRU lists, and then what
+    /// the CPU's list has no room for to the zone.
+    fn gather(&mut self, group: GroupId) {
+        let (mut pages, mut overflowed) = (Vec::new(), Vec::new());
+        let last = self.done - self.freed;
+        for (number, changed) in (1..).zip(&mut self.changed[self.freed..self.done]) {
+            pages.extend(changed.is_freed.then_some(changed.frame));
+            overflowed.extend(changed.under_zone_lock.take());
+            if pages.len() == LRU_BATCH || number == last {
+                self.batches.push_lru(group, std::mem::take(&mut pages));
+                overflowed.drain(..).for_each(|batch| self.batches.push_zone(batch));
             }
         }
-        if end == self.changed.len() {
-            self.free_gathered(group);
-        }
-    }
-
-    fn free_gathered(&mut self, group: GroupId) {
-        self.batches.push_lru(group, std::mem::take(&mut self.gathered));
-        self.overflowed.drain(..).for_each(|batch| self.batches.push_zone(batch));
+        (self.freed, self.unmapped) = (self.done, 0);
     }
 
     /// Takes the lock, or returns the key that it must wait for.
@@ -267,6 +370,14 @@ impl MappingCall {
     pub fn charge(os: &mut Os, cycles: Cycles) {
         os.mapping.call_cycles += cycles;
     }
+}
+
+/// Whether two entries are changed under the same locks of page-table pages. Without locks that are held for a time,
+/// only where the entries are counts.
+fn are_together(one: &ChangedEntry, other: &ChangedEntry, holds: bool) -> bool {
+    let target = |entry: &ChangedEntry| entry.moved_to.map(PhysAddr::pfn);
+    let same_change = || one.is_unmapped == other.is_unmapped && target(one) == target(other);
+    one.entry.pfn() == other.entry.pfn() && (!holds || same_change())
 }
 
 /// Whether advice of `madvise(2)` is about pages, so that the call only reads the mappings

@@ -12,6 +12,7 @@ use pagelab_engine::config::Config;
 use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::fault::Fault;
 use pagelab_engine::kernel::fault::stage::Stage;
+use pagelab_engine::kernel::os::Os;
 use pagelab_engine::kernel::reclaim::Pressure;
 use pagelab_engine::kernel::threads::kswapd::Kswapd;
 use pagelab_engine::machine::activity::Activity;
@@ -202,14 +203,17 @@ impl explore::Race for Race {
             simulation.scheduler.cpus[cpu].begin(activity);
         }
         loop {
+            let holds = |os: &Os| os.locks.all_holders().any(|holder| holder.cpu == cpu);
+            let held = holds(&simulation.kernels.os);
             assert!(simulation.step(cpu).expect("there is memory"), "a CPU that can go on does");
             match simulation.scheduler.cpus[cpu].task.stack.last() {
                 None => return true,
                 Some(_) if matches!(actor, Reclaim) => {
                     let os = &simulation.kernels.os;
-                    // The lock of the lists is taken and released before and after.
-                    let least = if os.costs.held_locks.is_some() { 6 } else { 2 };
-                    return *steps >= least && os.locks.all_holders().all(|holder| holder.cpu != cpu);
+                    // The lock of the lists is taken and released before and after, that of a table for each entry. Who
+                    // has just released a lock is in no queue.
+                    let least = if os.costs.held_locks.is_some() { 12 } else { 2 };
+                    return *steps >= least && !holds(os) && (held || least == 2);
                 }
                 Some(_) if simulation.scheduler.cpus[cpu].state != CpuState::Ready => return false,
                 Some(frame) => {

@@ -73,18 +73,24 @@ fn scans_and_faults_hold_the_lock_of_the_lists_in_turn() {
         // Each fault of a CPU but its first one puts a page on the lists.
         "kernel.lru_batch=1",
     ];
-    let contended = Cell::new(0);
-    for (actors, expected, least) in [
-        (&[store(0), Reclaim][..], &[0, 1][..], 20),
-        (&[load(1), Unmap { page: 0, pages: 1 }, Reclaim], &[1], 20),
-        (&[store(0), store(1), Reclaim], &[0, 1], 500),
+    let contended = [Cell::new(0), Cell::new(0)];
+    for (actors, order, expected, least) in [
+        (&[store(0), Reclaim][..], "unordered", &[0, 1][..], 20),
+        (&[store(0), Reclaim], "queued", &[0, 1], 20),
+        (&[load(1), Unmap { page: 0, pages: 1 }, Reclaim], "unordered", &[1], 20),
+        (&[store(0), store(1), Reclaim], "unordered", &[0, 1], 500),
+        (&[store(5), store(6), Reclaim], "queued", &[0, 1, 5, 6], 500),
     ] {
-        let count = explore_some(actors, &set, 3, &|race| {
+        let order = format!("kernel.spin_locks={order}");
+        let count = explore_some(actors, &[&set[..], &[&order]].concat(), 3, &|race| {
             assert_eq!(kept(race)[0], expected, "{actors:?}");
-            let waits = Statistics::collect(&race.simulation).values["layer.native.lock.lru.contended"];
-            contended.set(contended.get() + u32::from(waits > 0));
+            let stats = Statistics::collect(&race.simulation);
+            for (lock, contended) in ["lru", "page_table"].iter().zip(&contended) {
+                let waits = stats.values[&format!("layer.native.lock.{lock}.contended")];
+                contended.set(contended.get() + u32::from(waits > 0));
+            }
         });
         assert!(count > least, "{actors:?}: {count} schedules");
     }
-    assert!(contended.get() > 10, "{contended:?} schedules in which one waits");
+    assert!(contended.iter().all(|count| count.get() > 10), "{contended:?} schedules in which one waits");
 }

@@ -29,6 +29,7 @@ mod reclaim;
 mod reservations;
 mod scans;
 mod shootdowns;
+mod table_locks;
 mod tasks;
 mod threads;
 mod translation_cache;

@@ -1,9 +1,12 @@
-//! The steps of scans that hold the lock of the LRU lists for a time: what they do under it, and to which pages.
+//! The steps of scans that hold the lock of the LRU lists or of a page-table page for a time: what they do under it,
+//! and to which pages.
 
 use crate::common::{ScriptWriter, config, first_task, run};
+use pagelab_engine::base::addr::{PageSize, PhysAddr, VirtAddr};
 use pagelab_engine::base::ids::{CpuId, LayerId};
 use pagelab_engine::base::lock_kind::LockKind;
 use pagelab_engine::base::step::{BlockKey, RefKind, Step};
+use pagelab_engine::kernel::config::SpinLocks;
 use pagelab_engine::kernel::effects::Effects;
 use pagelab_engine::kernel::reclaim::Pressure;
 use pagelab_engine::kernel::scanning::{ScanProgress, Scanning};
@@ -16,14 +19,26 @@ const LAYER: LayerId = LayerId(0);
 const LRU: u64 = 70;
 
 /// What a step does.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Does {
     /// Takes the lock.
     Take,
     /// Holds it, for pages with metadata at these addresses.
     Hold(Vec<u64>),
-    /// Examines these pages, without the lock.
-    Examine(Vec<u64>),
+    /// Takes the lock of a page-table page, after it has written the metadata of these pages.
+    TakeTable(Vec<u64>),
+    /// Reads or clears an entry there.
+    Entry,
+}
+
+/// The steps that examine pages, each of which is mapped once.
+fn examination(pages: &[u64]) -> Vec<Does> {
+    pages.iter().flat_map(|&page| [Does::TakeTable(vec![page]), Does::Entry]).collect()
+}
+
+/// The steps that unmap so many pages.
+fn unmapping(pages: usize) -> Vec<Does> {
+    (0..pages).flat_map(|_| [Does::TakeTable(Vec::new()), Does::Entry]).collect()
 }
 
 /// A kernel that has so many pages of a program on its lists, which were all accessed.
@@ -54,7 +69,14 @@ fn step(simulation: &mut Simulation, scan: &mut Scanning, cpu: usize) -> (Does, 
             assert_eq!(step.preset.cycles.0, LRU * pages.len() as u64);
             Does::Hold(pages)
         }
-        _ => Does::Examine(pages),
+        Some((Some(LockKind::PageTable), RefKind::Locked)) => Does::TakeTable(pages),
+        Some((Some(LockKind::PageTable), RefKind::Write)) => {
+            assert!(pages.is_empty(), "{pages:?}");
+            // Who gets the lock from another one writes its word.
+            let entries = step.refs.iter().filter(|r| r.kind == RefKind::Locked).count();
+            if entries == 1 { Does::Entry } else { Does::TakeTable(pages) }
+        }
+        last => panic!("{last:?}"),
     };
     (does, scan.commit(os, &mut Effects::default(), LAYER, first_task(CpuId::from(cpu))))
 }
@@ -74,22 +96,24 @@ fn steps_to_end(simulation: &mut Simulation, scan: &mut Scanning, cpu: usize) ->
 
 #[test]
 fn a_scan_isolates_each_page_that_it_examines_once() {
-    use Does::{Examine, Hold, Take};
+    use Does::{Hold, Take};
     let mut simulation = kernel_with(100, "active");
     let steps = steps_to_end(&mut simulation, &mut Scanning::new(Pressure::Memory), 0);
     let Some(Hold(pages)) = steps.get(1) else { panic!("{steps:?}") };
     assert_eq!(pages.len(), 32);
-    // The inactive list is empty: pages leave the active list, go to the other one, and are taken from there.
-    let [hold, examine] = [Hold, Examine].map(|does| does(pages.clone()));
-    assert_eq!(steps.iter().collect::<Vec<_>>(), [&Take, &hold, &Take, &hold, &Take, &hold, &examine]);
+    // The inactive list is empty: pages leave the active list, are examined, go to the other one, and are taken from
+    // there. Now their accessed bits are clear.
+    let (hold, examined) = (|| Hold(pages.clone()), examination(pages));
+    let isolated = [vec![Take, hold()], examination(pages), vec![Take, hold(), Take, hold()]].concat();
+    assert_eq!(steps, [isolated, examined, unmapping(32)].concat());
 
     let mut simulation = kernel_with(100, "inactive");
     let steps = steps_to_end(&mut simulation, &mut Scanning::new(Pressure::Memory), 0);
     let Some(Hold(pages)) = steps.get(1) else { panic!("{steps:?}") };
     assert_eq!(pages.len(), 32);
     // They were accessed, and are put back.
-    let [hold, examine] = [Hold, Examine].map(|does| does(pages.clone()));
-    assert_eq!(steps.iter().collect::<Vec<_>>(), [&Take, &hold, &examine, &Take, &hold]);
+    let hold = || Hold(pages.clone());
+    assert_eq!(steps, [vec![Take, hold()], examination(pages), vec![Take, hold()]].concat());
 }
 
 #[test]
@@ -111,9 +135,45 @@ fn scans_at_the_same_time_examine_different_pages() {
     assert_eq!(examined.iter().map(Vec::len).collect::<Vec<_>>(), [32, 32, 70 - 64]);
     for (cpu, (scan, pages)) in scans.iter_mut().zip(&examined).enumerate().rev() {
         let steps = steps_to_end(&mut simulation, scan, cpu);
-        assert_eq!(steps, [Does::Examine(pages.clone()), Does::Take, Does::Hold(pages.clone())]);
+        assert_eq!(steps, [examination(pages), vec![Does::Take, Does::Hold(pages.clone())]].concat());
     }
     let all: BTreeSet<u64> = examined.concat().into_iter().collect();
     let scanned = simulation.kernels.os.layers[LAYER].memory.reclaim.as_ref().unwrap().counters.scanned;
     assert_eq!((all.len(), scanned), (70, 70));
+}
+
+#[test]
+fn a_scan_waits_for_the_lock_of_the_page_table_page_alone() {
+    for order in ["unordered", "queued"] {
+        let mut simulation = kernel_with(70, "inactive");
+        if order == "queued" {
+            simulation.kernels.os.costs.spin_locks = SpinLocks::Queued;
+        }
+        let (space, other) = (&simulation.kernels.os.layers[LAYER].spaces, first_task(CpuId(1)));
+        let program = space.numbers().last().expect("there is a program");
+        let entry: PhysAddr = space[program].table.entry(
+            &simulation.kernels.os.layers[LAYER].memory.contents,
+            VirtAddr(BASE),
+            PageSize::Size4K,
+        );
+        let key = BlockKey::PageTable { layer: LAYER, frame: entry.pfn() };
+        assert!(simulation.kernels.os.locks.acquire(key, other), "nobody holds it");
+        let mut scan = Scanning::new(Pressure::Memory);
+        // The lock of the lists is free again when it comes to the table.
+        let taken: Vec<ScanProgress> = (0..2).map(|_| step(&mut simulation, &mut scan, 0).1).collect();
+        assert_eq!(taken, [ScanProgress::Continues, ScanProgress::Continues], "{order}");
+        assert!(!simulation.kernels.os.locks.is_held(BlockKey::Lru { layer: LAYER, group: 0 }), "{order}");
+        let mut waits = 0;
+        while step(&mut simulation, &mut scan, 0).1 != ScanProgress::Waits(key) {
+            waits += 1;
+            assert!(waits < 3, "{order}: it does not wait");
+        }
+        // In a queue, it has entered that first.
+        assert_eq!(waits, u32::from(order == "queued"), "{order}");
+        simulation.kernels.os.locks.release(key, other);
+        assert_eq!(step(&mut simulation, &mut scan, 0).1, ScanProgress::Continues, "{order}");
+        assert!(simulation.kernels.os.locks.is_held(key), "{order}: the scan has it");
+        steps_to_end(&mut simulation, &mut scan, 0);
+        assert!(!simulation.kernels.os.locks.any_held(), "{order}");
+    }
 }

@@ -67,7 +67,7 @@ impl Fault {
         }
         let (batch, frame) = (os.costs.lru_batch, self.target.frame);
         self.layer(os).gather(task.cpu, frame, batch);
-        Ok(FaultState::Lock)
+        Ok(FaultState::LOCK)
     }
 
     pub(super) fn plan_refill(&self, os: &Os, layer: &Layer, batch: &ZoneBatch, lock: BatchLock, step: &mut Step) {

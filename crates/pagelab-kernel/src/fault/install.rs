@@ -1,10 +1,12 @@
-//! The end of a fault's work on a page: writing its translation.
+//! The end of a fault's work on a page: writing its translation under the lock of the page-table page.
 
 use super::work::FaultWork;
 use super::{Fault, FaultState, PageSize};
+use crate::config::SpinLocks;
 use crate::effects::Effects;
 use crate::locks::TaskId;
 use crate::os::Os;
+use crate::table_lock::{TableLocked, TableLocking};
 use crate::vma::VaRange;
 use pagelab_base::addr::PhysAddr;
 use pagelab_base::error::EngineError;
@@ -55,6 +57,22 @@ impl Fault {
         }
         self.count_mapped(os, mapped);
         Ok(true)
+    }
+
+    /// Takes the lock of the page-table page, or waits for it.
+    pub(super) fn commit_lock(&mut self, os: &mut Os, task: TaskId, locking: TableLocking) -> Result<FaultState, Next> {
+        let (entry, queued) = (self.entry(os), os.costs.spin_locks == SpinLocks::Queued);
+        let key = self.table_key(os, entry);
+        match locking.commit(&mut os.locks, queued, key, task) {
+            TableLocked::Holds => {}
+            TableLocked::Continues(next) => return Ok(FaultState::Lock(next)),
+            TableLocked::Waits(next, key) => {
+                self.progress.state = FaultState::Lock(next);
+                return Err(Next::Block(key));
+            }
+        }
+        let takes = self.progress.work == FaultWork::Ready && !self.layer(os).takes_in_faults();
+        Ok(if takes { FaultState::TakeReady { entry } } else { FaultState::Install { entry } })
     }
 
     /// Writes the entry, with the lock of the page-table page held. Returns the next state, or what the handler must do

@@ -36,7 +36,6 @@ mod memory_file;
 mod parts;
 mod place;
 mod plan;
-mod queue;
 mod read_ahead;
 mod ready;
 mod route;
@@ -196,11 +195,7 @@ impl Fault {
             FaultState::Charge | FaultState::ChargeRead { .. } => Stage::Charge,
             FaultState::AnonVma { .. } | FaultState::Rmap => Stage::Rmap,
             FaultState::Lru { .. } => Stage::Lru,
-            FaultState::Lock
-            | FaultState::Queue { .. }
-            | FaultState::HandOver { .. }
-            | FaultState::Install { .. }
-            | FaultState::Rehash { .. } => Stage::Install,
+            FaultState::Lock(_) | FaultState::Install { .. } | FaultState::Rehash { .. } => Stage::Install,
             FaultState::Return => Stage::Return,
         }
     }
@@ -284,17 +279,13 @@ impl Fault {
             FaultState::Refill { lock, .. } => return self.go(|fault| Ok(fault.commit_refill(os, task, lock))),
             FaultState::Zeroing => self.filled(os, effects),
             FaultState::Charge => self.charged(os, cpu),
-            FaultState::Rmap if self.progress.work == FaultWork::SwapCached => FaultState::Lock,
+            FaultState::Rmap if self.progress.work == FaultWork::SwapCached => FaultState::LOCK,
             FaultState::Rmap if self.progress.work == FaultWork::Ready => {
                 FaultState::TakeReady { entry: self.entry(os) }
             }
             FaultState::Rmap => FaultState::Lru { lock: self.lru_lock(os) },
             FaultState::Lru { lock } => return self.go(|fault| Ok(fault.commit_lru(os, task, lock))),
-            FaultState::Lock => return self.go(|fault| Ok(fault.commit_lock(os, task))),
-            FaultState::Queue { key, place } => return self.go(|fault| Ok(fault.commit_queue(os, task, key, place))),
-            FaultState::HandOver { key, place } => {
-                return self.go(|fault| Ok(fault.commit_hand_over(os, task, key, place)));
-            }
+            FaultState::Lock(locking) => return self.go(|fault| Ok(fault.commit_lock(os, task, locking))),
             FaultState::TakeReady { entry } => self.take_ready(os, task, entry),
             FaultState::Install { entry } => return self.go(|fault| fault.commit_install(os, effects, task, entry)),
             FaultState::Rehash { entry, .. } => {
@@ -484,7 +475,7 @@ impl Fault {
             }
             FaultWork::Read { .. } => FaultState::Allocation,
             FaultWork::Cached { .. } | FaultWork::SwapCached => FaultState::Rmap,
-            _ => FaultState::Lock,
+            _ => FaultState::LOCK,
         }
     }
 

@@ -5,10 +5,10 @@ use super::io::Phase;
 use super::work::FaultWork;
 use crate::config::FaultKind;
 use crate::frames::frame_alloc::ZoneBatch;
-use crate::locks::QueuePlace;
 use crate::placement::PlacementStep;
 use crate::reclaim::{Dissolution, Pressure, ReclaimScan};
 use crate::scanning::Scanning;
+use crate::table_lock::TableLocking;
 use crate::vma::VaRange;
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CpuId, SpaceId};
@@ -257,17 +257,7 @@ pub(super) enum FaultState {
         lock: BatchLock,
     },
     /// Take the lock of the page-table page.
-    Lock,
-    /// Enter the queue of that lock.
-    Queue {
-        key: BlockKey,
-        place: QueuePlace,
-    },
-    /// Take the lock as the first of its queue.
-    HandOver {
-        key: BlockKey,
-        place: QueuePlace,
-    },
+    Lock(TableLocking),
     /// Take a ready frame under that lock.
     TakeReady {
         entry: PhysAddr,
@@ -287,6 +277,9 @@ pub(super) enum FaultState {
 }
 
 impl FaultState {
+    /// The first step towards the lock of the page-table page.
+    pub const LOCK: Self = Self::Lock(TableLocking::Take);
+
     /// A scan for pages to reclaim begins.
     pub fn reclaim(pressure: Pressure) -> Self {
         Self::Reclaim(Box::new(Scanning::new(pressure)))

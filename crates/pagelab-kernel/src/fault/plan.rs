@@ -150,12 +150,9 @@ impl Fault {
             FaultState::Charge => layer.plan_charge(self.request.cpu, space.group, 1 << self.target.order, step),
             FaultState::Rmap => self.plan_rmap(layer, space, step),
             &FaultState::Lru { lock } => self.plan_lru(os, layer, space.group, lock, step),
-            FaultState::Lock => {
-                let lock = space.lock_frame(self.entry(os));
-                step.take_lock(LockKind::PageTable, page_metadata(lock));
+            FaultState::Lock(locking) => {
+                locking.plan(layer, &os.locks, space.lock_frame(self.entry(os)), step);
             }
-            &FaultState::Queue { key, place } => self.plan_queue(layer, key, place, step),
-            &FaultState::HandOver { key, place } => self.plan_hand_over(os, layer, key, place, step),
             FaultState::TakeReady { .. } => self.plan_take_ready(layer, step),
             FaultState::Install { entry } => {
                 if let FaultWork::Copy { .. } = self.progress.work {
@@ -199,9 +196,7 @@ impl Fault {
                 | FaultState::Table { .. }
                 | FaultState::Split { .. }
                 | FaultState::Parts { .. }
-                | FaultState::Lock
-                | FaultState::Queue { .. }
-                | FaultState::HandOver { .. }
+                | FaultState::Lock(_)
                 | FaultState::AnonVma { .. }
                 | FaultState::Place(_)
                 | FaultState::TakeReady { .. }

@@ -51,7 +51,7 @@ impl Fault {
     /// replaces an allocation.
     pub(super) fn take_ready(&mut self, os: &mut Os, task: TaskId, entry: PhysAddr) -> FaultState {
         if std::mem::take(&mut self.progress.defers) {
-            return FaultState::Lock;
+            return FaultState::LOCK;
         }
         let zero_page = os.costs.zero_page.0;
         let (space, page, table) = (self.request.space.index, self.target.page, (self.request.cpu, self.target.size));

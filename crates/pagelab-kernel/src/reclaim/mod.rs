@@ -27,7 +27,7 @@ pub use advised::PagedOut;
 pub use group::{Cgroup, GroupId, Pressure};
 pub use lru::{LruPageKind, SCAN_PAGES};
 pub use rmap::{PageOf, Rmap};
-pub use scan::{PagesToScan, ReclaimScan, plan_examination, plan_read_back, plan_scan};
+pub use scan::{PagesToScan, ReclaimScan, plan_read_back, plan_scan};
 pub use segments::{Dissolution, Dissolved};
 pub use storage::{BlockRun, Full, Storage};
 pub use swap::{Swap, Swapped};

@@ -5,13 +5,14 @@ use super::swap::Swap;
 use super::{GroupId, PageOf, Pressure, Reclaim, SCAN_PAGES};
 use crate::context::KernelContext;
 use crate::entry_word::{EntryWord, SwapSlot};
+use crate::frames::frame_alloc::ZoneBatch;
 use crate::frames::page_use::FilePage;
-use crate::held_batches::Batches;
+use crate::held_batches::{Batches, LockedEntry};
 use crate::layer::Layer;
 use crate::layer::words::WordOf;
 use crate::memory::page_metadata;
 use crate::vma::{OrderAdvice, VaRange};
-use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::ids::SpaceIx;
 use pagelab_base::io::{DeviceRequest, Lba, Requests};
 use pagelab_base::lock_kind::LockKind;
@@ -40,6 +41,8 @@ pub struct ReclaimScan {
     /// Pages that it has moved under locks that all CPUs share, after it has isolated those to examine; `None` unless
     /// such locks are held for a time.
     pub batches: Option<Batches>,
+    /// Freed pages that are moved under the zone's lock, if that is held for a time.
+    zone: Vec<ZoneBatch>,
 }
 
 /// Pages of an inactive list that a scan is to examine.
@@ -53,13 +56,27 @@ pub struct PagesToScan {
 }
 
 impl PagesToScan {
-    /// The batches in which the lock of the lists is held. It is held for the first one already.
-    pub fn batches(&self) -> Batches {
+    /// The batches in which the pages are taken from their lists. The lock of the lists is held for the first one.
+    pub fn isolation(&self, layer: &Layer) -> Batches {
         let pages = self.pages.iter().map(|&(pfn, _)| pfn).collect();
-        let aged = &self.aged;
+        if self.aged.is_empty() {
+            return Batches::under_lru_lock(self.group, pages);
+        }
         // Pages of the active list are taken from it, examined, and put to a list.
-        let moves = if aged.is_empty() { vec![pages] } else { vec![aged.clone(), aged.clone(), pages] };
-        Batches::under_lru_lock(self.group, moves)
+        let mut batches = Batches::under_lru_lock(self.group, self.aged.clone());
+        push_examinations(layer, self.aged.iter().copied(), &mut batches);
+        batches.push_lru(self.group, self.aged.clone());
+        batches.push_lru(self.group, pages);
+        batches
+    }
+
+    /// The batches in which the entries are read that map the pages, without those that have left meanwhile.
+    pub fn examination(&self, layer: &Layer) -> Batches {
+        let mut batches = Batches::default();
+        let lru = layer.memory.reclaim.as_ref().map(|reclaim| &reclaim.group(self.group).lru);
+        let rest = self.pages.iter().filter(|&&page| lru.is_some_and(|lru| lru.unmoved(page).is_some()));
+        push_examinations(layer, rest.map(|&(pfn, _)| pfn), &mut batches);
+        batches
     }
 }
 
@@ -96,29 +113,44 @@ pub fn plan_scan(layer: &Layer, pressure: Pressure, step: &mut Step) {
     plan_pages(layer, reclaim, reclaim.oldest(id).into_iter(), step);
 }
 
-/// Lists the references that examine pages that no other scan can take.
-pub fn plan_examination(layer: &Layer, pages: &PagesToScan, step: &mut Step) {
-    let Some(reclaim) = &layer.memory.reclaim else { return };
-    let lru = &reclaim.group(pages.group).lru;
-    let rest = pages.pages.iter().filter(|&&page| lru.unmoved(page).is_some());
-    plan_pages(layer, reclaim, rest.map(|&(pfn, _)| pfn), step);
-}
-
-/// Lists the references that examine pages: to the metadata of each and the entries that map it, a slot of several
-/// spaces once.
+/// Lists the references that examine pages: to the metadata of each and the entries that map it.
 fn plan_pages(layer: &Layer, reclaim: &Reclaim, pages: impl Iterator<Item = Pfn>, step: &mut Step) {
     let mut list = WalkList::new();
     for pfn in pages {
         step.kernel(RefKind::Write, page_metadata(pfn));
-        let mut read = Vec::new();
-        for (space, page) in reclaim.rmap.pages(pfn) {
-            if read.contains(&(space, va(page))) {
-                continue;
-            }
-            read.extend(layer.elsewhere(space, va(page)));
-            layer.spaces[space].table.walk(&layer.memory.contents, va(page), &mut list);
-            step.kernel(RefKind::Locked, list.refs().last().expect("a walk reads an entry at least").addr);
+        for_entries(layer, reclaim, pfn, &mut list, |_, entry| step.kernel(RefKind::Locked, entry));
+    }
+}
+
+/// The batches in which pages are examined.
+fn push_examinations(layer: &Layer, pages: impl Iterator<Item = Pfn>, batches: &mut Batches) {
+    let Some(reclaim) = &layer.memory.reclaim else { return };
+    let (mut list, mut entries) = (WalkList::new(), Vec::new());
+    for pfn in pages {
+        entries.clear();
+        for_entries(layer, reclaim, pfn, &mut list, |space, entry| {
+            entries.push(LockedEntry { table: layer.spaces[space].lock_frame(entry), entry });
+        });
+        batches.push_examination(pfn, &entries);
+    }
+}
+
+/// Passes each entry that maps a page on, a slot of several spaces once.
+fn for_entries(
+    layer: &Layer,
+    reclaim: &Reclaim,
+    pfn: Pfn,
+    list: &mut WalkList,
+    mut pass: impl FnMut(SpaceIx, PhysAddr),
+) {
+    let mut read = Vec::new();
+    for (space, page) in reclaim.rmap.pages(pfn) {
+        if read.contains(&(space, va(page))) {
+            continue;
         }
+        read.extend(layer.elsewhere(space, va(page)));
+        layer.spaces[space].table.walk(&layer.memory.contents, va(page), list);
+        pass(space, list.refs().last().expect("a walk reads an entry at least").addr);
     }
 }
 
@@ -254,11 +286,12 @@ impl Layer {
         }
         reclaim.group_mut(id).lru = lru;
         self.memory.reclaim = Some(reclaim);
-        if let Some(batches) = &mut scan.batches {
-            batches.push_lru(id, staying);
-        }
         for (pfn, entry) in leaving {
             self.evict(context, pfn, &entry, &mut scan);
+        }
+        if let Some(batches) = &mut scan.batches {
+            scan.zone.drain(..).for_each(|batch| batches.push_zone(batch));
+            batches.push_lru(id, staying);
         }
         scan
     }
@@ -333,6 +366,11 @@ impl Layer {
         for &(space, page) in frames.iter().flat_map(|(_, places)| places) {
             // Unmapping the first frame of a large page unmaps the others, too.
             if let Some(&page) = self.mapped(space, va(page), va(page) + FRAME_BYTES).first() {
+                if let Some(batches) = &mut scan.batches {
+                    let table = &self.spaces[space].table;
+                    let entry = table.entry(&self.memory.contents, page.va, page.mapping.size);
+                    batches.push_unmapping(LockedEntry { table: self.spaces[space].lock_frame(entry), entry });
+                }
                 self.unmap(context, space, &page);
                 scan.gone.push((space, page.va, page.mapping.size.bytes()));
             }
@@ -359,8 +397,8 @@ impl Layer {
         frames.iter().for_each(|(frame, _)| self.memory.page_use.forget_users(*frame));
         let before = self.memory.frames.counters;
         self.free_block(context, pfn, entry.order);
-        if let Some(batches) = &mut scan.batches {
-            self.under_zone_lock(&before).into_iter().for_each(|batch| batches.push_zone(batch));
+        if scan.batches.is_some() {
+            scan.zone.extend(self.under_zone_lock(&before));
         }
         for ((_, places), slot) in frames.iter().zip(slots) {
             for &(space, page) in places {

@@ -3,13 +3,16 @@
 //! Models: at each wake-up it continues where it stopped, through the mappings that may have large pages. For each
 //! aligned 2 MiB it reads the page table and the metadata of the pages. If enough of them are present, at least one has
 //! been accessed, and none is shared, swapped out or of a file, it allocates a large page, copies them to it and maps
-//! it in their place.
-//! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`).
-//! Parameters: `kernel.threads.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`).
+//! it in their place. With `kernel.held_locks`, it holds the lock of the page-table page while it reads its entries.
+//! Source: Linux mm/khugepaged.c (`khugepaged_scan_mm_slot`, `hpage_collapse_scan_pmd`, `collapse_huge_page`; in 4.9
+//! and 4.19 `khugepaged_scan_pmd`).
+//! Parameters: `kernel.threads.khugepaged` (`scan_sleep_cycles`, `pages_to_scan`, `max_ptes_none`),
+//! `kernel.held_locks`.
 //! Deviations: pages on the swap device are not read back (`max_ptes_swap` of 0), and shared pages (`max_ptes_shared`
 //! of 0) and pages of files stay. The copy is made before the mapping is locked; if a fault prevents the lock then, the
-//! place is skipped.
+//! place is skipped. Linux takes the lock of the page-table page again to isolate and clear the entries.
 
+use crate::config::SpinLocks;
 use crate::effects::Effects;
 use crate::fault::gets_large_pages;
 use crate::layer::Layer;
@@ -17,12 +20,14 @@ use crate::locks::TaskId;
 use crate::memory::page_metadata;
 use crate::os::Os;
 use crate::reclaim::Pressure;
+use crate::table_lock::{TableLocked, TableLocking};
 use crate::threads::{Counter, Thread};
 use crate::vma::{VaRange, Vma, VmaKind};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CpuId, DIRECT_MAP, LayerId, SpaceId, SpaceIx};
-use pagelab_base::step::{Next, RefKind, Step};
+use pagelab_base::lock_kind::LockKind;
+use pagelab_base::step::{BlockKey, Next, RefKind, Step};
 use pagelab_tables::page_table::{Mapping, PteFlags, Removed, WalkList};
 use pagelab_trace::MapFlags;
 use parameters::Parameters;
@@ -73,6 +78,8 @@ const LARGE: PageSize = PageSize::Size2M;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KhugepagedState {
+    /// Take the lock of the place's page-table page.
+    Lock(TableLocking),
     /// Find the next place, and examine its pages.
     Scan,
     /// Copy the pages of the place to a large page.
@@ -105,18 +112,34 @@ pub struct Khugepaged {
     /// Whether it has started over since it woke up.
     wrapped: bool,
     state: KhugepagedState,
+    /// The page-table page whose lock it holds.
+    held: Option<Pfn>,
 }
 
 impl Khugepaged {
     /// The thread of a layer, asleep, before its first pass.
     pub fn new(layer: LayerId, config: Parameters) -> Self {
         let (cursor, counts) = (START, KhugepagedCounts::default());
-        Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state: KhugepagedState::Scan }
+        let state = KhugepagedState::Scan;
+        Self { layer, config, cursor, counts, at: None, scanned: 0, wrapped: false, state, held: None }
     }
 
     /// The current place, unless it has been unmapped meanwhile. A process that has ended has no table either.
     fn place(&self, layer: &Layer) -> Option<(SpaceIx, VirtAddr)> {
         self.at.filter(|&(space, place)| layer.spaces[space].vmas.find(place).is_some())
+    }
+
+    /// Plans the reads of the place's entries and of its pages' metadata.
+    fn plan_scan(&self, layer: &Layer, step: &mut Step) {
+        let Some((space, place)) = self.place(layer) else { return };
+        let mut list = WalkList::new();
+        layer.spaces[space].table.walk(&layer.memory.contents, place, &mut list);
+        let pages = layer.mapped(space, place, place + LARGE.bytes());
+        let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
+        if let Some(entry) = list.refs().last().filter(|_| small) {
+            plan_entries(layer, space, entry.addr, &pages, step);
+            pages.iter().for_each(|page| step.kernel(RefKind::Read, page_metadata(page.mapping.pfn)));
+        }
     }
 
     /// Goes to the next place, starting over once after the last one, or ends.
@@ -134,6 +157,38 @@ impl Khugepaged {
             return Next::Done;
         };
         self.cursor = (space, place + LARGE.bytes());
+        if os.costs.held_locks.is_some() && self.table(&os.layers[self.layer]).is_some() {
+            self.state = KhugepagedState::Lock(TableLocking::Take);
+        }
+        Next::Continue
+    }
+
+    /// The page-table page of the current place's small pages; `None` if it has none of its own.
+    fn table(&self, layer: &Layer) -> Option<Pfn> {
+        let (space, place) = self.place(layer)?;
+        let space = &layer.spaces[space];
+        let mut list = WalkList::new();
+        space.table.walk(&layer.memory.contents, place, &mut list);
+        let entry = list.refs().last().filter(|last| last.level == 1)?;
+        space.table.has_table_per_large_page().then(|| space.lock_frame(entry.addr))
+    }
+
+    /// Takes the lock of the place's page-table page, or waits for it. Goes on without if the table is gone.
+    fn commit_lock(&mut self, os: &mut Os, task: TaskId, locking: TableLocking) -> Next {
+        let Some(frame) = self.table(&os.layers[self.layer]) else {
+            locking.give_up(&mut os.locks);
+            return Next::Continue;
+        };
+        let (key, queued) =
+            (BlockKey::PageTable { layer: self.layer, frame }, os.costs.spin_locks == SpinLocks::Queued);
+        match locking.commit(&mut os.locks, queued, key, task) {
+            TableLocked::Holds => self.held = Some(frame),
+            TableLocked::Continues(next) => self.state = KhugepagedState::Lock(next),
+            TableLocked::Waits(next, key) => {
+                self.state = KhugepagedState::Lock(next);
+                return Next::Block(key);
+            }
+        }
         Next::Continue
     }
 
@@ -202,15 +257,16 @@ impl Thread for Khugepaged {
     fn plan(&self, os: &Os, step: &mut Step) {
         let layer = &os.layers[self.layer];
         match &self.state {
+            KhugepagedState::Lock(locking) => {
+                if let Some(table) = self.table(layer) {
+                    locking.plan(layer, &os.locks, table, step);
+                }
+            }
             KhugepagedState::Scan => {
-                let Some((space, place)) = self.place(layer) else { return };
-                let mut list = WalkList::new();
-                layer.spaces[space].table.walk(&layer.memory.contents, place, &mut list);
-                let pages = layer.mapped(space, place, place + LARGE.bytes());
-                let small = pages.first().is_some_and(|page| page.mapping.size == PageSize::Size4K);
-                if let Some(entry) = list.refs().last().filter(|_| small) {
-                    plan_entries(layer, space, entry.addr, &pages, step);
-                    pages.iter().for_each(|page| step.kernel(RefKind::Read, page_metadata(page.mapping.pfn)));
+                self.plan_scan(layer, step);
+                if let Some(table) = self.held {
+                    step.kernel_independent(RefKind::Write, page_metadata(table));
+                    step.note_lock(LockKind::PageTable);
                 }
             }
             KhugepagedState::Copy { frame, pages } => {
@@ -226,7 +282,11 @@ impl Thread for Khugepaged {
         let config = self.config;
         match std::mem::replace(&mut self.state, KhugepagedState::Scan) {
             KhugepagedState::Copy { frame, pages } => self.collapse(os, effects, task.cpu, frame, &pages),
+            KhugepagedState::Lock(locking) => return self.commit_lock(os, task, locking),
             KhugepagedState::Scan => {
+                if let Some(frame) = self.held.take() {
+                    os.locks.release(BlockKey::PageTable { layer: self.layer, frame }, task);
+                }
                 let layer = &mut os.layers[self.layer];
                 if let Some((space, place)) = self.place(layer) {
                     self.scanned += 1 << LARGE.order();

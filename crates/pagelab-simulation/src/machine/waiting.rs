@@ -3,7 +3,7 @@
 //! A CPU whose task waits for a lock spins while the lock's holder runs on another CPU. When the holder itself waits,
 //! those that spin for it switch to other tasks. With `kernel.spin_locks = "queued"`, a released spin lock is reserved
 //! for the task that has spun longest (kernel/locking/qspinlock.c). Deviation: tasks that do not spin, since the holder
-//! did not run, get the lock when none spins. The references to the queue are in `pagelab-kernel`'s `fault/queue.rs`.
+//! did not run, get the lock when none spins. The references to the queue are in `pagelab-kernel`'s `table_lock.rs`.
 //! `agenda/tasks.rs` says what is modelled, with its source.
 
 use crate::machine::cpu::{Cpu, CpuState};
