@@ -157,9 +157,12 @@ def test_a_stream_uses_what_it_has_passed_in_an_interval(observed: Observe) -> N
         if look["used"] is not None and look["seconds"] > 1
     ]
     assert len(pairs) >= 2
+    # The stream's, and the code that runs. A late look still ends the interval that it began in. A stream that had no
+    # CPU for a while makes up for it in the next interval.
     for seen, expected in pairs:
-        # The stream's, and the code that runs. A late look still ends the interval that it began in.
-        assert seen == pytest.approx(expected, rel=0.2, abs=2 * MIB)
+        assert seen == pytest.approx(expected, rel=0.5, abs=2 * MIB)
+    seen, expected = (sum(column) for column in zip(*pairs, strict=True))
+    assert seen == pytest.approx(expected, rel=0.2)
 
 
 def test_a_working_set_that_doubles_is_seen(observed: Observe) -> None:

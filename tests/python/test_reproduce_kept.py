@@ -63,7 +63,7 @@ def test_what_a_run_is_does_not_change(tmp_path: Path) -> None:
     fields = (
         "workload spec system preset accesses warm_up settling_accesses settings label beyond beside contiguity_map"
     )
-    windows = "after_touches least_accesses seed in_parts parts arrivals estimate more_estimates"
+    windows = "after_touches needs_walks least_accesses seed in_parts parts arrivals estimate more_estimates"
     document = json.loads(path.read_text())
     assert document["run"].keys() == {*fields.split(), *windows.split()}
     # A run that was kept before a field came is that with its default.
