@@ -291,3 +291,30 @@ fn khugepaged_survives_the_end_of_a_process_during_a_collapse() {
     }
     assert!(scanned > 0, "it looks at places");
 }
+
+#[test]
+fn khugepaged_sleeps_from_the_end_of_its_pass() {
+    const SLEEP: u64 = 1000;
+    // A pass reads entries in a hashed table, which takes longer than the sleep. It never finds enough of them.
+    let khugepaged = format!(
+        r#"kernel.threads.khugepaged={{"scan_sleep_cycles":{SLEEP},"pages_to_scan":4096,"max_ptes_none":0}}"#
+    );
+    // With two cores, it has one of its own.
+    for cores in ["machine.cores=2", "machine.cores=1"] {
+        let mut script = ScriptWriter::new();
+        let map = |script: &mut ScriptWriter, addr, len| {
+            let (prot, flags) = (Protection::READ_WRITE, MapFlags::anonymous_private());
+            script.event(0, EventKind::Mmap { addr, len, prot, flags, file: None, file_offset: 0 });
+        };
+        for n in 0..500 {
+            map(&mut script, page(n), 4096);
+            script.store(0, page(n));
+        }
+        map(&mut script, page(500), 12 * 4096);
+        (0..100_000).for_each(|n| script.load(0, page(n * 7 % 500)));
+        let (_, stats) = checked("hashed-compact-thp", &[&khugepaged, cores, "machine.threads_per_core=1"], script);
+        let [runs, work, cycles] = ["kthread.runs", "kthread.cycles", "cycles"].map(|name| stats.values[name]);
+        assert!(stats.values["khugepaged.scanned"] > 10 && work > runs * SLEEP, "{cores}: {runs} passes of {work}");
+        assert!(runs * SLEEP + work <= cycles + SLEEP, "{cores}: {runs} passes of {work} cycles in {cycles}");
+    }
+}

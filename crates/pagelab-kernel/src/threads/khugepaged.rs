@@ -44,7 +44,7 @@ pub mod parameters {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     pub struct Parameters {
-        /// Cycles between two scans (`scan_sleep_millisecs`, 10 s in Linux).
+        /// Cycles from the end of a scan to the next one (`scan_sleep_millisecs`, 10 s in Linux).
         pub scan_sleep_cycles: u64,
         /// Number of 4 KiB pages that each scan examines (4096 in Linux).
         pub pages_to_scan: u32,

@@ -101,14 +101,9 @@ pub trait Thread: Sized {
     /// The layer of its kernel.
     fn layer(&self) -> LayerId;
 
-    /// Number of cycles after which it wakes up by itself; `None` if it must be woken.
+    /// Number of cycles, from boot or from the end of its work, after which it wakes up by itself, as threads of Linux
+    /// sleep between their passes; `None` if it must be woken.
     fn sleep_cycles(&self) -> Option<Cycles> {
-        None
-    }
-
-    /// Number of cycles after the end of its work after which it wakes up by itself; `None` if that depends on the
-    /// beginning ([`Self::sleep_cycles`]) or if it must be woken.
-    fn delay_after_work(&self) -> Option<Cycles> {
         None
     }
 

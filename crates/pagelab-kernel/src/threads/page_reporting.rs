@@ -317,10 +317,6 @@ impl Thread for PageReporting {
         (self.state == State::Scheduled).then(|| self.config.delay_cycles.into())
     }
 
-    fn delay_after_work(&self) -> Option<Cycles> {
-        self.sleep_cycles()
-    }
-
     fn wakes_for(&self, need: Need) -> bool {
         need == Need::Reporting && self.state == State::Idle
     }

@@ -97,14 +97,6 @@ macro_rules! make_threads {
                 }
             }
 
-            /// See [`Thread::delay_after_work`]; `None` for threads of engines, which have a delay.
-            pub fn delay_after_work(&self) -> Option<Cycles> {
-                match self {
-                    $(Self::$Thread(thread) => thread.delay_after_work(),)+
-                    $(Self::$OfEngine(_) => None,)+
-                }
-            }
-
             /// See [`Thread::step_layer`].
             pub fn step_layer(&self) -> LayerId {
                 match self {

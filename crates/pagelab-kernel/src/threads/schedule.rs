@@ -26,7 +26,7 @@ struct ThreadSlot {
     awake: bool,
     /// Time when it wakes up by itself.
     alarm: Option<Cycles>,
-    /// When it wakes up by itself, for threads that set the time at the end of their work.
+    /// When it wakes up by itself, for threads of engines.
     delay: Option<Delay>,
     /// Start of its last work.
     began: Cycles,
@@ -133,24 +133,23 @@ impl KernelThreads {
         self.slots[number].awake
     }
 
-    /// Starts a thread that is awake, at `now`. Returns its old and its next wake-up time.
-    pub fn begin(&mut self, number: usize, now: Cycles) -> (Option<Cycles>, Option<Cycles>) {
+    /// Starts a thread that is awake, at `now`. Returns the time when it would have woken up by itself.
+    pub fn begin(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
         slot.thread.begin();
         slot.awake = false;
         slot.began = now;
         self.runs += 1;
-        let next = slot.thread.sleep_cycles().map(|cycles| now.saturating_add(cycles));
-        (std::mem::replace(&mut slot.alarm, next), next)
+        slot.alarm.take()
     }
 
-    /// Records that the work of a thread has ended at `now`. Returns its next wake-up time, if it has a delay.
+    /// Records that the work of a thread has ended at `now`. Returns the time when it wakes up by itself, if it does.
     pub fn end(&mut self, number: usize, now: Cycles) -> Option<Cycles> {
         let slot = &mut self.slots[number];
         slot.alarm = Some(match slot.delay {
             Some(Delay::FromEnd(cycles)) => now.saturating_add(cycles),
             Some(Delay::FromBegin(cycles)) => slot.began.saturating_add(cycles).max(now),
-            None => now.saturating_add(slot.thread.delay_after_work()?),
+            None => now.saturating_add(slot.thread.sleep_cycles()?),
         });
         slot.alarm
     }

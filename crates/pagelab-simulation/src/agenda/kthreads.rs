@@ -24,11 +24,8 @@ impl Scheduler {
         if !this_cpu.task.stack.is_empty() {
             return;
         }
-        let (before, next) = kernels.threads.begin(thread, this_cpu.clock.now());
-        before.into_iter().for_each(|at| self.agenda.remove(at, AgendaEntry::Alarm { thread }));
-        if let Some(next) = next {
-            self.enter(next, AgendaEntry::Alarm { thread });
-        }
+        let alarm = kernels.threads.begin(thread, this_cpu.clock.now());
+        alarm.into_iter().for_each(|at| self.agenda.remove(at, AgendaEntry::Alarm { thread }));
         self.cpus[cpu].begin(Activity::Kernel { thread, layer: kernels.threads.get(thread).layer() });
     }
 }

@@ -77,10 +77,12 @@ impl Simulation {
         }
     }
 
-    /// Lets kernels finish what they were doing when the last program ended, such as reading a page back. For checks of
-    /// the state that they leave; [`Self::run`] ends with the programs.
+    /// Lets kernels finish what they were doing when the last program ended, such as reading a page back. No thread
+    /// wakes up by itself any more, since there need not be a time when all of them sleep. For checks of the state that
+    /// they leave; [`Self::run`] ends with the programs.
     pub fn settle(&mut self) -> Result<(), EngineError> {
         while self.scheduler.cpus.iter().any(Cpu::has_activity) {
+            self.scheduler.agenda.remove_alarms();
             self.advance(&mut |_| true)?;
         }
         Ok(())

@@ -48,6 +48,11 @@ impl Agenda {
         self.entries.retain(|(_, entry)| !matches!(entry, AgendaEntry::Arrival { .. }));
     }
 
+    /// Removes all alarms.
+    pub fn remove_alarms(&mut self) {
+        self.entries.retain(|(_, entry)| !matches!(entry, AgendaEntry::Alarm { .. }));
+    }
+
     /// Removes the first entry.
     pub fn pop(&mut self) -> Option<(Cycles, AgendaEntry)> {
         self.entries.pop_first()
