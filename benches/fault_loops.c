@@ -1,6 +1,6 @@
 /* How many page faults per second do N threads or processes take, with 4 KiB pages?
  *
- *    cc -O2 -pthread -o fault_loops benches/fault_loops.c && ./fault_loops LOOP threads|processes N [ROUNDS]
+ *    cc -O2 -pthread -o fault_loops benches/fault_loops.c && ./fault_loops LOOP threads|processes N [ROUNDS [SWITCH]]
  *
  * Each task writes one word in each page of its 16 MiB, ROUNDS times. LOOP says whose mapping it is, and what is timed:
  *
@@ -14,9 +14,13 @@
  * stays on a CPU of its own. Huge pages are off. Prints faults per second of all tasks together, the share of the timed
  * seconds in which the tasks were on their CPUs (less than 1 if others needed these), and the faults that the kernel
  * counted per page.
+ *
+ * SWITCH is a file that gets a 1 before what is timed and a 0 after it. With /proc/sys/kernel/lock_stat, a kernel that
+ * counts acquisitions of locks counts those of what is timed.
  */
 #define _GNU_SOURCE
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -49,6 +53,7 @@ struct board {
 static struct board *board;
 static enum loop loop;
 static int tasks, cpus[MOST_TASKS];
+static int counting = -1; /* the switch, if there is one */
 static long rounds;
 static char *parts;
 
@@ -127,17 +132,31 @@ static void end(struct result *result)
    result->seconds += seconds(CLOCK_MONOTONIC);
 }
 
-static void touch_only(char *at, struct result *result)
+/* The first task writes to the switch. The others wait for it, so that what they do next counts as well. */
+static void turn(int n, const char *text)
+{
+   if (counting < 0)
+      return;
+   if (n == 0 && pwrite(counting, text, strlen(text), 0) < 0)
+      fail("SWITCH cannot be written");
+   pthread_barrier_wait(&board->barrier);
+}
+
+static void touch_only(int n, char *at, struct result *result)
 {
    /* A first round makes what the kernel needs once, such as page tables. */
    for (long round = -1; round < rounds; round++) {
       struct result measured = {0};
 
       pthread_barrier_wait(&board->barrier);
+      if (round >= 0)
+         turn(n, "1\n");
       begin(&measured);
       touch(at);
       end(&measured);
       pthread_barrier_wait(&board->barrier);
+      if (round >= 0)
+         turn(n, "0\n");
       if (madvise(at, BYTES, MADV_DONTNEED))
          fail("the kernel does not take pages back");
       if (round >= 0) {
@@ -148,12 +167,13 @@ static void touch_only(char *at, struct result *result)
    }
 }
 
-static void map_and_touch(struct result *result)
+static void map_and_touch(int n, struct result *result)
 {
    int file = loop == ANONYMOUS ? -1 : file_in_memory();
    int flags = loop == ANONYMOUS ? MAP_PRIVATE | MAP_ANONYMOUS : loop == PRIVATE ? MAP_PRIVATE : MAP_SHARED;
 
    pthread_barrier_wait(&board->barrier);
+   turn(n, "1\n");
    begin(result);
    for (long round = 0; round < rounds; round++) {
       char *at = map(BYTES, flags, file);
@@ -162,6 +182,10 @@ static void map_and_touch(struct result *result)
       munmap(at, BYTES);
    }
    end(result);
+   if (counting >= 0) {
+      pthread_barrier_wait(&board->barrier);
+      turn(n, "0\n");
+   }
 }
 
 static void *task(void *number)
@@ -174,11 +198,11 @@ static void *task(void *number)
    if (sched_setaffinity(0, sizeof own, &own))
       fail("a task may not run on its CPU");
    if (loop == ONE)
-      touch_only(parts + (size_t)n * BYTES, &board->results[n]);
+      touch_only(n, parts + (size_t)n * BYTES, &board->results[n]);
    else if (loop == APART)
-      touch_only(map_apart(), &board->results[n]);
+      touch_only(n, map_apart(), &board->results[n]);
    else
-      map_and_touch(&board->results[n]);
+      map_and_touch(n, &board->results[n]);
    return NULL;
 }
 
@@ -257,8 +281,8 @@ int main(int argc, char **argv)
    pthread_barrierattr_t attributes;
    int threads;
 
-   if (argc != 4 && argc != 5)
-      fail("usage: fault_loops one|apart|anonymous|private|shared threads|processes N [ROUNDS]");
+   if (argc < 4 || argc > 6)
+      fail("usage: fault_loops one|apart|anonymous|private|shared threads|processes N [ROUNDS [SWITCH]]");
    for (loop = ONE; loop < LOOPS && strcmp(argv[1], LOOP_NAMES[loop]) != 0; loop++)
       ;
    if (loop == LOOPS)
@@ -269,7 +293,9 @@ int main(int argc, char **argv)
    if (!threads && loop == ONE)
       fail("processes cannot share one anonymous mapping");
    tasks = (int)number(argv[3], "N", MOST_TASKS);
-   rounds = argc == 5 ? number(argv[4], "ROUNDS", MOST_ROUNDS) : 50;
+   rounds = argc > 4 ? number(argv[4], "ROUNDS", MOST_ROUNDS) : 50;
+   if (argc == 6 && (counting = open(argv[5], O_WRONLY)) < 0)
+      fail("SWITCH cannot be opened for writing");
    choose_cpus();
    if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
       fail("huge pages cannot be disabled");

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,9 +60,21 @@ def test_loops_fault_once_per_page(loop: str, kind: str, built: Path) -> None:
     assert faults == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_switch_is_off_at_the_end(loop: str, built: Path, tmp_path: Path) -> None:
+    switch = tmp_path / "switch"
+    switch.write_text("as it was\n")
+    command = [str(built / "fault_loops"), loop, "threads", "1", "2", str(switch)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[2]) == pytest.approx(1, abs=0.01)
+    assert switch.read_text() == "0\n it was\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["one", "threads", "1", "1", "/nowhere/switch"], "SWITCH cannot be opened for writing"),
         (["one", "threads", "0"], "N must be from 1 to 1024"),
         (["one", "threads", "1", "many"], "ROUNDS must be from 1 to 100000"),
         (["two", "threads", "1"], "LOOP must be one, apart, anonymous, private or shared"),
@@ -72,3 +85,19 @@ def test_loops_fault_once_per_page(loop: str, kind: str, built: Path) -> None:
 def test_impossible_loops_are_refused(words: list[str], message: str, built: Path) -> None:
     done = subprocess.run([built / "fault_loops", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"fault_loops: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--rounds", "0"], 2, "error: --rounds must be at least 1"),
+        (["--repeat", "0"], 2, "error: --repeat must be at least 1"),
+        (["--tasks", "0"], 2, "error: --tasks must be at least 1"),
+        (["--tasks", "9"], 1, "fault_loops: 9 CPUs: the kernel is built for 1 to 8"),
+    ],
+)
+def test_impossible_guests_are_refused(words: list[str], status: int, message: str) -> None:
+    command = [sys.executable, str(ROOT / "benches" / "fault_loops.py"), "--guest", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.endswith(f"{message}\n")

@@ -4,13 +4,16 @@ It takes a quarter of an hour the first time. What it builds stays in the cache,
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND
+from conftest import COMMAND, ROOT
 
 from pagelab_linux import others, tools
 from pagelab_linux.layout import layout
@@ -20,14 +23,18 @@ pytestmark = pytest.mark.slow
 
 
 def run(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    more = others.load(layout()).packages if "--debug" in arguments else ()
+    ensure_kernels(others.load(layout()).packages if "--debug" in arguments else ())
+    return subprocess.run([*COMMAND, "linux", *arguments], capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def ensure_kernels(more: Sequence[tools.Tool] = ()) -> None:
+    """Skips the test where no kernel can be built or run."""
     missing = tools.missing((*tools.BUILD, *tools.GUEST, *more))
     if missing:
         packages = " ".join(sorted({tool.package for tool in missing}))
         pytest.skip(f"a kernel cannot be built or run here; install {packages}")
     if not is_installed(layout().series()) and not shutil.which("apt-get"):
         pytest.skip("the kernel's source is Debian's, and there is no apt-get here to fetch it")
-    return subprocess.run([*COMMAND, "linux", *arguments], capture_output=True, text=True, timeout=seconds, check=False)
 
 
 @pytest.mark.parametrize("options", [(), ("--debug",)], ids=["lean", "debug"])
@@ -96,3 +103,26 @@ def test_a_failing_program_fails_the_boot() -> None:
     process = run("boot", "--plain", "touch,sideways,8", seconds=3600)
     assert process.returncode == 1
     assert "touch,sideways,8: status 2, no pattern sideways: sequential, random or semi-random" in process.stderr
+
+
+def test_first_touches_take_the_locks_that_the_documentation_says() -> None:
+    """Those of two threads in mappings apart: acquisitions per fault, and locks that are never contended."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two emulated CPUs take two of the host's")
+    ensure_kernels()
+    command = [sys.executable, str(ROOT / "benches" / "fault_loops.py"), "--guest", "--loops", "apart"]
+    command += ["--tasks", "2", "--repeat", "1", "--rounds", "4"]
+    process = subprocess.run(
+        command, capture_output=True, text=True, timeout=3600, env=os.environ | {"COLUMNS": "200"}, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    lines = [line.split() for line in process.stdout.splitlines() if line.startswith("apart, threads ")]
+    # Loop, kind, tasks, lock, acquisitions per fault in guest and simulation, contended ones in the guest.
+    rows = {words[3]: (float(words[4]), words[6]) for words in lines}
+    assert rows.keys() >= {"vma", "page_table", "lru", "rss"}
+    assert "mmap_read" not in rows
+    assert "mmap_write" not in rows
+    assert rows["vma"] == rows["page_table"] == (1.0, "0.00")
+    assert rows["lru"][0] == pytest.approx(1 / 31, rel=0.02)
+    assert rows["rss"][0] == pytest.approx(1 / 32, rel=0.02)
+    assert rows.get("zone", (0.0, ""))[0] < 0.01

@@ -39,10 +39,17 @@ class Variant:
     """Without our patches and files"""
     debug: bool = False
     """With self-checks: KASAN, lockdep and others"""
+    locks: bool = False
+    """With counts of acquisitions (`/proc/lock_stat`); instead of self-checks"""
 
     @property
     def name(self) -> str:
-        return ("plain" if self.plain else "patched") + "-debug" * self.debug
+        return ("plain" if self.plain else "patched") + self.suffix
+
+    @property
+    def suffix(self) -> str:
+        """Of the folder in which it is built. Without one, few files differ from the others' there."""
+        return "-debug" if self.debug else "-locks" if self.locks else ""
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,11 @@ class Workshop:
             for name, path in self.layout.added().items():
                 # A change that does not affect the compiler needs no new kernel.
                 ours += [name, path] if path.suffix != ".rst" else []
-        fragments = self.layout.fragments(plain=variant.plain, debug=variant.debug)
+        fragments = self._fragments(variant)
         return digest([series.version, series.sha256, tools.compiler(), *ours, *fragments])
+
+    def _fragments(self, variant: Variant) -> list[Path]:
+        return self.layout.fragments(plain=variant.plain, debug=variant.debug, locks=variant.locks)
 
     @contextmanager
     def _alone(self, home: Path) -> Iterator[None]:
@@ -141,11 +151,12 @@ class Workshop:
         tree = unpack(series, home, self.say)
         patches, added = ([], {}) if variant.plain else (self.layout.patches, self.layout.added())
         tree.become(patches, added)
-        # Both kernels share a folder: when one follows the other, only what the patches touch is rebuilt.
-        place = home / ("build-debug" if variant.debug else "build")
+        # The plain and the patched kernel share a folder: when one follows the other, only what the patches touch is
+        # rebuilt.
+        place = home / f"build{variant.suffix}"
         place.mkdir(exist_ok=True)
         make: list[str | Path] = ["make", "-C", tree.folder, f"O={place}", f"-j{self.jobs}"]
-        self._configure(make, tree, place, self.layout.fragments(plain=variant.plain, debug=variant.debug))
+        self._configure(make, tree, place, self._fragments(variant))
         self.say(f"building the {variant.name} kernel with {self.jobs} jobs; {place}/build.log says how far it is")
         log = place / "build.log"
         if logged([*make, "bzImage"], log, environment=clean_environment(**_FIXED)) != 0:

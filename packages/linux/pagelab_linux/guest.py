@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pagelab._engine import UsageError
 from pagelab_linux import LinuxError
+from pagelab_linux.pinning import Pinning
 from pagelab_linux.process import clean_environment, is_full, last_lines, logged, remove_of_killed
 from pagelab_linux.report import Console, parse
 
@@ -47,6 +48,11 @@ class Machine:
     at_once: bool = False
     """Whether emulated CPUs run at the same time, each as a thread of the host. QEMU 7.2 then traps on breakpoints of
     code that is patched already, so it is for kernels that do not patch themselves (without CONFIG_JUMP_LABEL)"""
+    pinned: bool = False
+    """Whether each emulated CPU stays on a CPU of the host that no other one has"""
+    bare: bool = False
+    """Whether the kernel takes the emulated machine for a real one. In a virtual one, those that wait for a spin lock
+    do not queue (`virt_spin_lock` in arch/x86/include/asm/qspinlock.h)"""
     before: tuple[str, ...] = ()
     """A command that runs QEMU: perf, which counts"""
 
@@ -68,6 +74,13 @@ class Machine:
             raise UsageError(f"{self.memory_mib} MiB of memory: the guest needs at least 128MiB")
         if self.nodes < 1 or self.cpus % self.nodes:
             raise UsageError(f"{self.nodes} nodes with {self.cpus} CPUs: each node needs as many CPUs as the others")
+        if self.pinned and (self.accelerator != "tcg" or not self.at_once or self.before):
+            raise UsageError("pinned CPUs are those that tcg emulates at once, without a command before QEMU")
+        if self.bare and self.accelerator == "kvm":
+            raise UsageError("kvm: a machine that the kernel takes for a real one is emulated; give tcg or icount")
+        usable = len(os.sched_getaffinity(0))
+        if self.pinned and self.cpus > usable:
+            raise UsageError(f"{self.cpus} CPUs, each on one of the host's: this process may use {usable} CPUs")
         if self.seconds <= 0:
             raise UsageError(f"a time limit of {self.seconds:g} s: give more than 0")
         if self.accelerator == "kvm" and not os.access(_KVM, os.R_OK | os.W_OK):
@@ -91,10 +104,13 @@ class Machine:
         else:
             # A guest's random numbers are the same each time. Emulation counts each repetition of a string
             # instruction: so zero pages by 512 stores of words (rep stosq) instead of 4096 of bytes.
-            model = f"max,la57={'on' if self.levels == 5 else 'off'},erms=off,fsrm=off"
+            model = f"max,la57={'on' if self.levels == 5 else 'off'},erms=off,fsrm=off" + ",hypervisor=off" * self.bare
             command += ["-accel", "tcg" if self.at_once else "tcg,thread=single", "-cpu", model, "-seed", "1"]
         if self.accelerator == "icount":
             command += ["-icount", "shift=0,sleep=off", "-rtc", "base=2020-01-01,clock=vm"]
+        if self.pinned:
+            # The threads get names, by which they are found.
+            command += ["-name", "guest,debug-threads=on"]
         command += self._nodes()
         command += ["-plugin", self.plugin] if self.plugin else []
         return [*command, "-kernel", str(kernel), "-initrd", str(initramfs), "-append", self._parameters(steps)]
@@ -144,8 +160,9 @@ def run(
     # Another run of the same name may be running, or was killed.
     own = console.with_name(f".{console.name}.{os.getpid()}")
     remove_of_killed(console.parent.glob(f".{console.name}.*"))
+    pinning = Pinning(machine.cpus if machine.pinned else 0)
     try:
-        status = logged(command, own, seconds=machine.seconds, environment=clean_environment())
+        status = logged(command, own, seconds=machine.seconds, environment=clean_environment(), started=pinning.begin)
     except FileNotFoundError:
         own.unlink()
         raise LinuxError(f"{QEMU} is missing; install the Debian package qemu-system-x86") from None
@@ -166,6 +183,8 @@ def run(
         )
     if status != 0:
         raise LinuxError(f"{QEMU} ended with status {status}: {last_lines(console)}; all is in {console}")
+    pinning.check()
+    output.waited = pinning.waited()
     return output
 
 

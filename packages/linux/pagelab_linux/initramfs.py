@@ -63,10 +63,7 @@ def initramfs(
         Entry("init", script, (layout.tests / "init").read_bytes()),
     ]
     with tempfile.TemporaryDirectory(dir=work, prefix=".tests-") as place:
-        entries += [
-            Entry(f"tests/{path.stem}", program, _compiled(path, Path(place)))
-            for path in sorted(layout.tests.glob("*.c"))
-        ]
+        entries += [Entry(f"tests/{path.stem}", program, compiled(path)) for path in sorted(layout.tests.glob("*.c"))]
         entries += more() if more else []
         partial = Path(place) / "archive"
         partial.write_bytes(gzip.compress(cpio(entries), 6, mtime=0))
@@ -78,6 +75,23 @@ def initramfs(
 def programs(layout: Layout) -> set[str]:
     """Names of the test programs."""
     return {path.stem for path in layout.tests.glob("*.c")}
+
+
+def compiled(source: Path) -> bytes:
+    """A program for the guest, from a file in C.
+
+    Raises:
+        LinuxError: it does not compile.
+    """
+    with tempfile.TemporaryDirectory(prefix="pagelab-") as place:
+        program = Path(place) / source.stem
+        command = ["gcc", *_FLAGS, "-o", str(program), str(source)]
+        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if re.search("No space left|error", line)]
+            lines = lines or ["gcc gives no reason"]
+            raise LinuxError(f"{source.name} cannot be compiled: {lines[0]}")
+        return program.read_bytes()
 
 
 def cpio(entries: Iterable[Entry]) -> bytes:
@@ -106,17 +120,6 @@ def ensure_static(program: Path) -> None:
     kinds = [struct.unpack_from("<I", content, first + number * size)[0] for number in range(count)]
     if _PT_INTERP in kinds:
         raise LinuxError(f"{program}: is linked dynamically; install the Debian package busybox-static in its place")
-
-
-def _compiled(path: Path, place: Path) -> bytes:
-    program = place / path.stem
-    command = ["gcc", *_FLAGS, "-o", str(program), str(path)]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if re.search("No space left|error", line)]
-        lines = lines or ["gcc gives no reason"]
-        raise LinuxError(f"{path.name} cannot be compiled: {lines[0]}")
-    return program.read_bytes()
 
 
 def _padded(part: bytes) -> bytes:

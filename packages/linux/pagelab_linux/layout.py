@@ -67,11 +67,11 @@ class Layout:
             files[name] = path
         return files
 
-    def fragments(self, *, plain: bool, debug: bool) -> list[Path]:
+    def fragments(self, *, plain: bool, debug: bool, locks: bool = False) -> list[Path]:
         """Fragments of the configuration, in the order in which they are merged."""
         config = self.folder / "config"
         wanted = [config / "base.config"]
-        wanted += [config / "debug.config"] * debug
+        wanted += [config / "debug.config"] * debug + [config / "locks.config"] * locks
         ours = [] if plain else [config / "pagelab.config", *[config / "pagelab-debug.config"] * debug]
         return wanted + [path for path in ours if path.is_file()]
 

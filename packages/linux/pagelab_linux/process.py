@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 _KEPT = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
@@ -27,8 +27,12 @@ def logged(
     seconds: float | None = None,
     append: bool = False,
     environment: Mapping[str, str] | None = None,
+    started: Callable[[int], object] = lambda _: None,
 ) -> int | None:
     """Runs a command with its output in `log`. Whatever ends this, SIGKILL too, ends all that it started.
+
+    Args:
+        started: Is called with the process's number when it runs.
 
     Returns:
         Its exit status; none if it was ended after this many seconds.
@@ -47,6 +51,7 @@ def logged(
                 process_group=keeper.pid,
             ) as process:
                 try:
+                    started(process.pid)
                     return process.wait(seconds)
                 except subprocess.TimeoutExpired:
                     return None

@@ -68,6 +68,8 @@ class Console:
     tainted: int | None = None
     done: bool = False
     """Whether the guest reached its end"""
+    waited: float = 0.0
+    """Share of their time in which pinned CPUs waited for the host's"""
 
     def problems(self) -> list[str]:
         """Problems, one line each, the kernel's first; none if all is well."""
