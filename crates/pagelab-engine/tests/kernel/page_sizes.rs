@@ -296,9 +296,8 @@ fn khugepaged_survives_the_end_of_a_process_during_a_collapse() {
 fn khugepaged_sleeps_from_the_end_of_its_pass() {
     const SLEEP: u64 = 1000;
     // A pass reads entries in a hashed table, which takes longer than the sleep. It never finds enough of them.
-    let khugepaged = format!(
-        r#"kernel.threads.khugepaged={{"scan_sleep_cycles":{SLEEP},"pages_to_scan":4096,"max_ptes_none":0}}"#
-    );
+    let khugepaged =
+        format!(r#"kernel.threads.khugepaged={{"scan_sleep_cycles":{SLEEP},"pages_to_scan":4096,"max_ptes_none":0}}"#);
     // With two cores, it has one of its own.
     for cores in ["machine.cores=2", "machine.cores=1"] {
         let mut script = ScriptWriter::new();
