@@ -143,6 +143,15 @@ fn checking_changes_no_result() {
     assert!(assert_same("gups:size=8MiB,updates=8K", "nested-radix", "kabylake-7700hq", &set.map(str::to_owned)));
 }
 
+/// On cores that overlap, a turn may end among accesses that the fast path makes together.
+#[test]
+fn checking_ends_no_turn_earlier() {
+    let window = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#.to_owned();
+    for source in &WORKLOADS[3..] {
+        assert!(assert_same(source, "radix-2m", "kabylake-7700hq", &[window.clone()]), "{source}");
+    }
+}
+
 /// Slices by hash, on machines with shapes for which the fast path is specialised.
 #[test]
 fn slices_count_the_same_on_the_fast_path() {

@@ -120,32 +120,7 @@ impl Simulation {
         if !self.hw.check {
             return replay(self, cpu, accesses, branches, limit);
         }
-        // One by one, so that each translation can be compared.
-        let mut at = 0;
-        while let Some(access) = accesses.get(at..=at)
-            && replay(self, cpu, access, branches.get(at..).unwrap_or_default(), limit) == 1
-        {
-            let (va, write) = (VirtAddr(access[0].vaddr), access[0].kind.writes());
-            let this_cpu = &self.scheduler.cpus[cpu];
-            let intent = if write { Intent::Store } else { Intent::Load };
-            let wanted = TranslationRequest {
-                cpu,
-                core: this_cpu.core,
-                space: this_cpu.running(),
-                va,
-                pc: access[0].pc,
-                intent,
-                origin: Origin::Program,
-            };
-            if let Some(translation) = this_cpu.filter.translation(va, write) {
-                self.check(&wanted, translation);
-            }
-            at += 1;
-            if MANY && self.scheduler.turn_is_over(cpu, limit) {
-                break;
-            }
-        }
-        at
+        self.replay_checked::<MANY>(replay, cpu, accesses, branches, limit)
     }
 
     /// Counts accesses that the filter answered.

@@ -135,7 +135,7 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
         interleaving: _,
         sample: _,
         fault_engine_calls: _,
-        // The general code calls the fast path access by access, and compares.
+        // The general code calls the fast path piece by piece, and compares.
         check: _,
     } = engine;
     fast_path.0 && kernel_refs.0

@@ -11,6 +11,7 @@
 //! remembers ways ([`native`]) or does not ([`listed`]), or for a guest on its host whose tables both remember ways
 //! ([`nested`]) or do not ([`nested_listed`]).
 
+mod checked;
 mod code;
 mod core;
 mod eligibility;
