@@ -80,6 +80,17 @@ pub struct Evicted {
     pub value: u64,
 }
 
+/// What becomes of an entry in [`AssocArray::update`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays as it is.
+    Keep,
+    /// It gets this key and value, in the same way and set.
+    Become(u64, u64),
+    /// It is dropped.
+    Drop,
+}
+
 /// A set-associative array.
 ///
 /// Order of the ways: under LRU the valid entries of a set come first, the most recently used one in way 0. So a hit on
@@ -154,6 +165,13 @@ impl AssocArray {
         let first = self.index.index(set_hash) * 2 * self.ways;
         let (keys, values) = self.slots[first..][..2 * self.ways].split_at(self.ways);
         keys.iter().position(|held| *held == key).map(|way| values[way])
+    }
+
+    /// Keys and values of the entries in the set of `set_hash`; does not count as a use.
+    pub fn entries(&self, set_hash: u64) -> impl Iterator<Item = (u64, u64)> {
+        let first = self.index.index(set_hash) * 2 * self.ways;
+        let (keys, values) = self.slots[first..][..2 * self.ways].split_at(self.ways);
+        keys.iter().copied().zip(values.iter().copied()).filter(|&(key, _)| key != INVALID_KEY)
     }
 
     /// Whether `key` is in the set of `set_hash`; does not count as a use.
@@ -312,19 +330,50 @@ impl AssocArray {
 
     /// Drops every entry for which `condemned(key, value)` is true; returns how many.
     pub fn invalidate(&mut self, mut condemned: impl FnMut(u64, u64) -> bool) -> u64 {
+        let mut dropped = 0;
+        self.update(None, |key, value| {
+            if !condemned(key, value) {
+                return Change::Keep;
+            }
+            dropped += 1;
+            Change::Drop
+        });
+        dropped
+    }
+
+    /// Changes or drops the entries of all sets, or of the one of `set_hash`; none of this counts as a use. A new key
+    /// must not be in the set, except as that of an entry that changes as well.
+    ///
+    /// # Panics
+    /// If a new key is [`INVALID_KEY`].
+    pub fn update(&mut self, set_hash: Option<u64>, mut change: impl FnMut(u64, u64) -> Change) {
         let (mut dropped, lru) = (0, self.policy == AssocPolicy::Lru);
-        for slots in self.slots.chunks_exact_mut(2 * self.ways) {
-            let (keys, values) = slots.split_at_mut(self.ways);
+        let sets = set_hash.map_or(0..self.index.sets as usize, |hash| {
+            let set = self.index.index(hash);
+            set..set + 1
+        });
+        for set in sets {
+            let (keys, values) = self.set(set);
             // From the last way to the first: under LRU a removal moves later ways up, never earlier ones.
             for way in (0..keys.len()).rev() {
-                if keys[way] != INVALID_KEY && condemned(keys[way], values[way]) {
-                    dropped += 1;
-                    if lru {
-                        keys[way..].rotate_left(1);
-                        values[way..].rotate_left(1);
-                        keys[self.ways - 1] = INVALID_KEY;
-                    } else {
-                        keys[way] = INVALID_KEY;
+                if keys[way] == INVALID_KEY {
+                    continue;
+                }
+                match change(keys[way], values[way]) {
+                    Change::Keep => {}
+                    Change::Become(key, value) => {
+                        assert_ne!(key, INVALID_KEY, "the key that marks an empty way cannot be stored");
+                        (keys[way], values[way]) = (key, value);
+                    }
+                    Change::Drop => {
+                        dropped += 1;
+                        if lru {
+                            keys[way..].rotate_left(1);
+                            values[way..].rotate_left(1);
+                            keys[keys.len() - 1] = INVALID_KEY;
+                        } else {
+                            keys[way] = INVALID_KEY;
+                        }
                     }
                 }
             }
@@ -332,7 +381,6 @@ impl AssocArray {
         if !lru {
             self.empty_ways += dropped;
         }
-        dropped as u64
     }
 
     /// Drops every entry. Tree-PLRU bits and the random stream stay as they are, as in hardware.

@@ -148,6 +148,38 @@ fn set_index_is_the_remainder() {
 }
 
 #[test]
+fn an_update_changes_and_drops_entries_where_they_are() {
+    for policy in [AssocPolicy::Lru, AssocPolicy::TreePlru, AssocPolicy::Random] {
+        let mut array = AssocArray::new(2, 4, policy, Rng::new(1, "update")).unwrap();
+        (0..8).for_each(|key| assert_eq!(array.insert(key, key, 10 * key), None));
+        let mut seen = Vec::new();
+        array.update(Some(1), |key, value| {
+            seen.push((key, value));
+            match key {
+                3 => Change::Drop,
+                5 => Change::Become(9, 90),
+                _ => Change::Keep,
+            }
+        });
+        seen.sort_unstable();
+        assert_eq!(seen, [(1, 10), (3, 30), (5, 50), (7, 70)], "{policy:?}: the entries of one set");
+        let held = |array: &AssocArray, set| {
+            let mut held: Vec<_> = array.entries(set).collect();
+            held.sort_unstable();
+            held
+        };
+        assert_eq!(held(&array, 1), [(1, 10), (7, 70), (9, 90)], "{policy:?}");
+        assert_eq!(array.insert(1, 11, 110), None, "{policy:?}: a dropped entry leaves an empty way");
+        if policy == AssocPolicy::Lru {
+            let victims: Vec<_> = (0..3).map(|n| array.insert(1, 13 + 2 * n, 0).unwrap().key).collect();
+            assert_eq!(victims, [1, 9, 7], "an update is no use");
+        }
+        array.update(None, |key, _| if key < 8 { Change::Drop } else { Change::Keep });
+        assert_eq!(held(&array, 0), []);
+    }
+}
+
+#[test]
 fn random_replacement_spreads_over_the_ways() {
     let mut array = AssocArray::new(1, 8, AssocPolicy::Random, Rng::new(1, "spread")).unwrap();
     (0..8).for_each(|key| assert_eq!(array.insert(0, key, key), None));
