@@ -418,6 +418,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("placements", "ptemagnet"),
         ("cores", "in-order"),
         ("prefetchers", "next_page"),
+        ("tlb-organisations", "coalesced"),
         ("translation-units", "victim"),
         ("devices", "fixed-latency"),
         ("kernel-threads", "khugepaged"),

@@ -182,6 +182,7 @@ def test_guides_for_contributors_fit_their_width() -> None:
         "placements",
         "cores",
         "prefetchers",
+        "tlb-organisations",
         "translation-units",
         "devices",
     ],
@@ -206,6 +207,7 @@ def test_every_command_is_documented() -> None:
     [
         "page-tables",
         "mmu-caches",
+        "tlb-organisations",
         "translation-units",
         "placements",
         "fault-engines",

@@ -76,6 +76,8 @@ pub struct Hardware {
     pub vm_exit_cycles: Cycles,
     /// Counters of these exits.
     pub shadow: ShadowCounters,
+    /// Whether an entry of some TLB array can cover several pages of 4 KiB.
+    pub organised: bool,
     /// Whether any layer has direct segments.
     pub segments: bool,
     /// Counters of direct segments.
@@ -178,6 +180,7 @@ impl Hardware {
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             vm_exit_cycles: config.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
+            organised: machine.tlb.organised().is_some(),
             segments: config.late_segments
                 || config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),
             segment: SegmentCounters::default(),

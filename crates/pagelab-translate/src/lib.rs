@@ -14,5 +14,6 @@ mod stages;
 pub mod tag_checks;
 pub mod tlb;
 pub mod tlb_arrays;
+pub mod tlb_organisation;
 pub mod translation_unit;
 pub mod walker;

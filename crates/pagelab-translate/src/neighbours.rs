@@ -7,6 +7,7 @@
 use arrayvec::ArrayVec;
 
 use crate::hardware::Hardware;
+use crate::tlb_organisation::Run;
 use crate::translation_unit::{FreeDistance, GROUP};
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CoreId, SpaceId};
@@ -63,6 +64,30 @@ impl Hardware {
         all
     }
 
+    /// The neighbours of a page of 4 KiB that a walk has just found which continue its run: their frames keep the
+    /// distance, and their attributes but the dirty bit are equal. Only those that were accessed before.
+    ///
+    /// In a guest, the run must continue in every layer, so it is the smaller one of all: the host's entries of the
+    /// pages are in one line, too, or it maps them by a large page. A nested TLB that spared the host's walk is taken
+    /// to know as much.
+    #[inline(never)]
+    pub(crate) fn run(&self, layers: &[Layer], space: SpaceId, va: VirtAddr, found: Translation) -> Run {
+        let mut run = Run::ALONE;
+        if found.size() != PageSize::Size4K {
+            return run;
+        }
+        let at = (va.0 >> FRAME_SHIFT) % GROUP;
+        let others = (0..GROUP).filter(|&other| other != at);
+        let mut pages: ArrayVec<PageOfRun, { GROUP as usize - 1 }> =
+            others.map(|other| PageOfRun { distance: other.wrapping_sub(at) as i64, dirty: true }).collect();
+        let frame = keep_run(layers, space, va, &mut pages);
+        // A nested TLB may still have an older translation, whose shootdown is under way.
+        if frame == Some(found.page().0 >> FRAME_SHIFT) {
+            pages.iter().for_each(|page| run.add(page.distance, page.dirty));
+        }
+        run
+    }
+
     /// Translates what an entry of a space says down to the machine, without references.
     fn to_machine(
         &self,
@@ -77,5 +102,52 @@ impl Hardware {
         let nested = &self.units[core].nested.as_ref()?.unit;
         let below = nested.peek(asid, VirtAddr(found.address(va).0))?;
         Some(found.through(va, below))
+    }
+}
+
+/// A page that may continue a run.
+#[derive(Clone, Copy, Debug)]
+struct PageOfRun {
+    /// Pages from the page that was walked for.
+    distance: i64,
+    /// Whether it is dirty in all layers so far.
+    dirty: bool,
+}
+
+/// Keeps those `pages` around an address of a space that continue its run, in its layer and those below. Returns the
+/// machine frame of the address.
+fn keep_run(
+    layers: &[Layer],
+    space: SpaceId,
+    va: VirtAddr,
+    pages: &mut ArrayVec<PageOfRun, { GROUP as usize - 1 }>,
+) -> Option<u64> {
+    let layer = &layers[space.layer];
+    let (table, mem) = (&layer.spaces[space.index].table, &layer.memory.contents);
+    let mut list = WalkList::new();
+    let mut leaf = |va: VirtAddr| -> Option<(u64, Mapping)> {
+        table.walk_by_hardware(mem, va, &mut list);
+        match (list.leaf, list.refs().last()) {
+            (Leaf::Present(mapping), Some(last)) => Some((last.addr.0 >> LINE_SHIFT, mapping)),
+            _ => None,
+        }
+    };
+    let (line, own) = leaf(va)?;
+    pages.retain(|page| {
+        let other = VirtAddr(va.0.wrapping_add((page.distance << FRAME_SHIFT) as u64));
+        if own.size != PageSize::Size4K {
+            page.dirty &= own.flags.dirty;
+            return (other.0 ^ va.0) & !own.size.offset_mask() == 0;
+        }
+        let Some((at, mapping)) = leaf(other) else { return false };
+        page.dirty &= mapping.flags.dirty;
+        let keeps_distance = mapping.pfn.0.wrapping_sub(own.pfn.0) as i64 == page.distance;
+        let is_alike = mapping.flags.accessed && mapping.flags.writable == own.flags.writable;
+        mapping.size == PageSize::Size4K && at == line && keeps_distance && is_alike
+    });
+    let target = Translation::<PhysAddr>::from_mapping(&own).address(va);
+    match layer.host {
+        None => Some(target.0 >> FRAME_SHIFT),
+        Some(host) => keep_run(layers, host, VirtAddr(target.0), pages),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::hardware::{CoreUnits, Hardware};
 use crate::neighbours::Neighbour;
+use crate::tlb_organisation::Run;
 use crate::translation_unit::{CoreLines, Entry, FillSource, PrefetchWalk, Stage, UnitLookUp};
 use crate::walker::TranslationRequest;
 use pagelab_base::addr::VirtAddr;
@@ -49,6 +50,7 @@ impl Hardware {
     }
 
     /// Inserts a translation in the second-level TLB; see [`Tlb::insert`](crate::tlb::Tlb::insert).
+    #[expect(clippy::too_many_arguments, reason = "a core and what is inserted")]
     #[inline(always)]
     pub(super) fn enter_second(
         &mut self,
@@ -56,13 +58,15 @@ impl Hardware {
         asid: Asid,
         va: VirtAddr,
         translation: Translation,
+        run: Run,
         origin: Origin,
         missed: bool,
     ) {
         let unit = &mut self.units[core];
-        let evicted = unit.l2.insert(asid, va, translation, origin, missed);
+        let evicted = unit.l2.insert(asid, va, translation, run, origin, missed);
         if !unit.stages.is_empty() {
-            self.offer_evicted(core, evicted);
+            let more = unit.l2.take_evicted();
+            self.offer_evicted(core, evicted.into_iter().chain(more));
         }
     }
 
@@ -76,24 +80,28 @@ impl Hardware {
         asid: Asid,
         va: VirtAddr,
         translation: Translation,
+        run: Run,
         origin: Origin,
         missed: bool,
     ) {
         let unit = &mut self.units[core];
-        let evicted = unit.first(intent).insert(asid, va, translation, origin, missed);
+        let evicted = unit.first(intent).insert(asid, va, translation, run, origin, missed);
         if !unit.stages.is_empty() {
+            let more = unit.first(intent).take_evicted();
             // For pages that the second level cannot hold, this is the last TLB.
-            let evicted = evicted.filter(|entry| !unit.l2.can_hold(entry.translation));
-            self.offer_evicted(core, evicted);
+            if let Some(entry) = evicted.filter(|entry| !unit.l2.can_hold(entry.translation)) {
+                self.offer_evicted(core, [entry].into_iter().chain(more));
+            }
         }
     }
 
-    /// Offers an evicted entry to the stages of the core. Those that all cores share take none.
+    /// Offers the pages of an evicted entry to the stages of the core. Those that all cores share take none.
     #[cold]
-    fn offer_evicted(&mut self, core: CoreId, evicted: Option<Entry>) {
-        let Some(entry) = evicted else { return };
+    fn offer_evicted(&mut self, core: CoreId, evicted: impl Iterator<Item = Entry>) {
         let (own, _, mut lines) = self.stages_of(core);
-        own.iter_mut().for_each(|stage| stage.fill(&entry, FillSource::Eviction, &mut lines));
+        for entry in evicted {
+            own.iter_mut().for_each(|stage| stage.fill(&entry, FillSource::Eviction, &mut lines));
+        }
     }
 
     fn stage_look_up(&self, asid: Asid, wanted: &TranslationRequest) -> UnitLookUp {

@@ -4,7 +4,10 @@
 //! the translations of all layers, and its page has the smallest of their page sizes. A [`Tlb`] is one level: one or
 //! more arrays, each for some page sizes. Hardware looks them up in parallel, this code one after the other.
 
+use arrayvec::ArrayVec;
+
 use crate::config::TlbArrayConfig;
+use crate::tlb_organisation::{ArrayShape, MOST_PAGES, OrganisedLevel, Page, Run, key, key_asid, key_page, vpn};
 use crate::translation_unit::{Entry, VA_MASK};
 use pagelab_base::addr::{PageSize, VirtAddr};
 use pagelab_base::assoc::{AssocArray, Evicted, array};
@@ -17,37 +20,23 @@ use pagelab_tables::mmu_cache::Asid;
 /// Ranges of up to this many pages are invalidated page by page; larger ones by scanning all entries.
 const FEW_PAGES: u64 = 16;
 
-#[inline(always)]
-pub(super) fn vpn(va: VirtAddr, size: PageSize) -> u64 {
-    (va.0 & VA_MASK) >> size.shift()
-}
-
-#[inline(always)]
-pub(super) fn key(asid: Asid, vpn: u64, size: PageSize) -> u64 {
-    vpn << 18 | (size as u64) << 16 | u64::from(asid.0)
-}
-
-fn key_asid(key: u64) -> Asid {
-    Asid(key as u16)
-}
-
-/// First virtual address and page size of an entry's key.
-fn key_page(key: u64) -> (u64, PageSize) {
-    let size = PageSize::ALL[(key >> 16 & 3) as usize];
-    ((key >> 18) << size.shift(), size)
-}
+/// The bit of [`Tlb::seen`] that stands for pages of 4 KiB in an organised level.
+const ORGANISED: u8 = 1 << PageSize::ALL.len();
 
 /// One level of TLB.
 #[derive(Clone)]
 pub struct Tlb {
     pub(super) arrays: Vec<AssocArray>,
-    /// Index of the array that holds each page size.
+    /// Index of the array that holds each page size; none for pages of 4 KiB in an organised level.
     pub(super) array_of: [Option<u8>; 3],
-    /// For each page size: the largest size that this level can hold, up to the page's own.
+    /// For each page size: the largest size that this level can hold, up to the page's own. None where that is a page
+    /// of 4 KiB in an organised level.
     pub(super) filled_as: [Option<PageSize>; 3],
     /// One bit per size: whether an entry of that size was ever inserted, for programs and for kernels, whose direct
     /// maps use other sizes. Look-ups skip sizes that were never inserted.
     pub(super) seen: [u8; 2],
+    /// What has the pages of 4 KiB of an organised level: one in which an entry of some array can cover several.
+    organised: Option<Box<OrganisedLevel>>,
 }
 
 impl Tlb {
@@ -72,8 +61,18 @@ impl Tlb {
             arrays.push(array(&path, config.entries, config.ways, config.policy, rng)?);
         }
         let held = |size: &PageSize| array_of[*size as usize].is_some();
-        let filled_as = PageSize::ALL.map(|own| PageSize::ALL.into_iter().rev().find(|s| *s <= own && held(s)));
-        Ok(Self { arrays, array_of, filled_as, seen: [0; 2] })
+        let mut filled_as = PageSize::ALL.map(|own| PageSize::ALL.into_iter().rev().find(|s| *s <= own && held(s)));
+        let shape = |config: &TlbArrayConfig| (config.entries, config.ways);
+        let shapes: Vec<_> = configs
+            .iter()
+            .map(|config| (ArrayShape::new(&config.pages, shape(config)), &config.organisation))
+            .collect();
+        let organised = OrganisedLevel::new(path, &shapes)?.map(Box::new);
+        if organised.is_some() {
+            array_of[PageSize::Size4K as usize] = None;
+            filled_as = filled_as.map(|size| size.filter(|&size| size != PageSize::Size4K));
+        }
+        Ok(Self { arrays, array_of, filled_as, seen: [0; 2], organised })
     }
 
     /// The translation of `va`, if there is one; a hit updates the replacement state.
@@ -81,7 +80,9 @@ impl Tlb {
     pub fn look_up(&mut self, asid: Asid, va: VirtAddr, origin: Origin) -> Option<Translation> {
         let mut sizes = self.seen[origin as usize];
         while sizes != 0 {
-            let size = PageSize::ALL[sizes.trailing_zeros() as usize];
+            let Some(&size) = PageSize::ALL.get(sizes.trailing_zeros() as usize) else {
+                return self.look_up_organised(asid, va);
+            };
             sizes &= sizes - 1;
             let array = &mut self.arrays[usize::from(self.array_of[size as usize]?)];
             let vpn = vpn(va, size);
@@ -92,8 +93,34 @@ impl Tlb {
         None
     }
 
+    #[cold]
+    fn look_up_organised(&mut self, asid: Asid, va: VirtAddr) -> Option<Translation> {
+        self.organised.as_ref()?.look_up(&mut self.arrays, Page::at(asid, va))
+    }
+
+    /// Whether an entry of some array can cover several pages.
+    pub fn is_organised(&self) -> bool {
+        self.organised.is_some()
+    }
+
+    /// The organised level, if it is one.
+    pub fn organised(&self) -> Option<&OrganisedLevel> {
+        self.organised.as_deref()
+    }
+
+    /// What the entry of a page of 4 KiB says of the pages around it; does not update the replacement state.
+    pub fn run(&self, asid: Asid, va: VirtAddr) -> Run {
+        let page = Page::at(asid, va);
+        let cover = self.organised.as_ref().and_then(|level| level.find(&self.arrays, page));
+        cover.map_or(Run::ALONE, |cover| cover.run(page))
+    }
+
     /// Whether the level holds a translation of `va` for programs; does not update the replacement state.
     pub fn holds(&self, asid: Asid, va: VirtAddr) -> bool {
+        let organised = self.organised.as_ref();
+        if organised.is_some_and(|level| level.find(&self.arrays, Page::at(asid, va)).is_some()) {
+            return true;
+        }
         PageSize::ALL.into_iter().any(|size| {
             let vpn = vpn(va, size);
             let array = self.array_of[size as usize].map(|array| &self.arrays[usize::from(array)]);
@@ -102,18 +129,22 @@ impl Tlb {
     }
 
     /// Inserts a translation of `va`, in the largest size that this level holds, up to its own. Does nothing if the
-    /// level has no array for that size or a smaller one. `missed` says that a look-up of `va` has just missed. Returns
-    /// the evicted entry.
+    /// level has no array for that size or a smaller one. `run` is what is known of the pages around it, for an
+    /// organised level. `missed` says that a look-up of `va` has just missed. Returns the evicted entry, see
+    /// [`Self::take_evicted`].
     #[inline(always)]
     pub fn insert(
         &mut self,
         asid: Asid,
         va: VirtAddr,
         translation: Translation,
+        run: Run,
         origin: Origin,
         missed: bool,
     ) -> Option<Entry> {
-        let size = self.filled_as[translation.size_index()]?;
+        let Some(size) = self.filled_as[translation.size_index()] else {
+            return self.insert_organised(asid, va, translation, run, origin);
+        };
         let translation = if size == translation.size() { translation } else { translation.fractured(va, size) };
         self.seen[origin as usize] |= 1 << size as u8;
         let array = &mut self.arrays[usize::from(self.array_of[size as usize].expect("it holds the size"))];
@@ -124,21 +155,58 @@ impl Tlb {
         } else {
             array.insert(vpn, key, translation.to_word())
         };
-        evicted.map(|Evicted { key, value }| {
-            let (first, _) = key_page(key);
-            Entry { asid: key_asid(key), va: VirtAddr(first), translation: Translation::from_word(value) }
-        })
+        let Evicted { key, value } = evicted?;
+        if self.organised.is_some() {
+            return self.evicted_of_organised(Evicted { key, value });
+        }
+        let (first, _) = key_page(key);
+        Some(Entry { asid: key_asid(key), va: VirtAddr(first), translation: Translation::from_word(value) })
+    }
+
+    #[cold]
+    fn insert_organised(
+        &mut self,
+        asid: Asid,
+        va: VirtAddr,
+        translation: Translation,
+        run: Run,
+        origin: Origin,
+    ) -> Option<Entry> {
+        let level = self.organised.as_mut()?;
+        self.seen[origin as usize] |= ORGANISED;
+        let page = Page::at(asid, va);
+        if translation.size() == PageSize::Size4K {
+            return level.fill(&mut self.arrays, page, translation, run);
+        }
+        let run = Run::in_large_page(page, translation.stores());
+        level.fill(&mut self.arrays, page, translation.fractured(va, PageSize::Size4K), run)
+    }
+
+    #[cold]
+    fn evicted_of_organised(&mut self, evicted: Evicted) -> Option<Entry> {
+        self.organised.as_mut()?.pages_of(Some(evicted))
+    }
+
+    /// The other pages of the evicted entry that the last insertion has returned: an entry of an organised level may
+    /// have several.
+    pub fn take_evicted(&mut self) -> ArrayVec<Entry, { MOST_PAGES as usize - 1 }> {
+        self.organised.as_mut().map(|level| level.take_evicted()).unwrap_or_default()
     }
 
     /// Whether the level can hold a page of this translation, or a part of it.
     pub fn can_hold(&self, translation: Translation) -> bool {
-        self.filled_as[translation.size_index()].is_some()
+        self.organised.is_some() || self.filled_as[translation.size_index()].is_some()
     }
 
     /// Drops the translations of `start..end` of an address space.
     pub fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr) {
         let (start, end) = (start.0 & VA_MASK, end.0.wrapping_sub(1) & VA_MASK);
         let few = end.checked_sub(start).is_some_and(|bytes| bytes >> PageSize::Size4K.shift() < FEW_PAGES);
+        // Before the others, which do not know that an entry may cover more than its first page.
+        if let Some(level) = &mut self.organised {
+            let [first, last] = [start, end].map(|va| vpn(VirtAddr(va), PageSize::Size4K));
+            level.drop_pages(&mut self.arrays, asid, first, last);
+        }
         for (index, array) in self.arrays.iter_mut().enumerate() {
             if few {
                 let held = |size: &PageSize| self.array_of[*size as usize] == Some(index as u8);
@@ -172,6 +240,7 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tlb_organisation::TlbOrganisationConfig;
     use pagelab_base::addr::MachineAddr;
     use pagelab_base::assoc::AssocPolicy;
 
@@ -183,6 +252,7 @@ mod tests {
                 entries,
                 ways,
                 policy: AssocPolicy::Lru,
+                organisation: TlbOrganisationConfig::default(),
             })
             .collect();
         Tlb::new("machine.tlb.l1d", &configs, &Rng::new(1, "tlb"))
@@ -198,14 +268,21 @@ mod tests {
         let mut shared = tlb(&[(&[Size4K, Size2M], 12, 4)]).unwrap();
         let small = translation(0x7000, Size4K);
         let large = translation(0x4000_0000, Size2M);
-        shared.insert(Asid(1), VirtAddr(0x1234), small, Origin::Program, true);
-        shared.insert(Asid(1), VirtAddr(0x40_0000), large, Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x1234), small, Run::ALONE, Origin::Program, true);
+        shared.insert(Asid(1), VirtAddr(0x40_0000), large, Run::ALONE, Origin::Program, true);
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x1fff), Origin::Program), Some(small));
         assert_eq!(shared.look_up(Asid(1), VirtAddr(0x5f_ffff), Origin::Program), Some(large));
         assert_eq!(shared.look_up(Asid(2), VirtAddr(0x1fff), Origin::Program), None);
         assert_eq!(large.address(VirtAddr(0x5f_ffff)), MachineAddr(0x401f_ffff));
         // A 1 GiB page is inserted as the 2 MiB part that was touched.
-        shared.insert(Asid(1), VirtAddr(0x8050_0000), translation(0x1_0000_0000, Size1G), Origin::Program, true);
+        shared.insert(
+            Asid(1),
+            VirtAddr(0x8050_0000),
+            translation(0x1_0000_0000, Size1G),
+            Run::ALONE,
+            Origin::Program,
+            true,
+        );
         let piece = shared.look_up(Asid(1), VirtAddr(0x8040_0000), Origin::Program).unwrap();
         assert_eq!((piece.page(), piece.size()), (MachineAddr(0x1_0040_0000), Size2M));
         shared.invalidate(Asid(1), VirtAddr(0x41_0000), VirtAddr(0x41_1000));
@@ -224,7 +301,14 @@ mod tests {
         let mut tlb = tlb(&[(&[PageSize::Size4K, PageSize::Size2M], 12, 4)]).unwrap();
         let mut held = |asids: [u16; 3], va: u64, drop: fn(&mut Tlb)| {
             for asid in asids {
-                tlb.insert(Asid(asid), VirtAddr(va), translation(0x7000, PageSize::Size4K), Origin::Program, false);
+                tlb.insert(
+                    Asid(asid),
+                    VirtAddr(va),
+                    translation(0x7000, PageSize::Size4K),
+                    Run::ALONE,
+                    Origin::Program,
+                    false,
+                );
             }
             drop(&mut tlb);
             asids.map(|asid| tlb.look_up(Asid(asid), VirtAddr(va), Origin::Program).is_some())
@@ -242,12 +326,13 @@ mod tests {
         let mut rng = Rng::new(5, "ranges");
         for policy in [AssocPolicy::Lru, AssocPolicy::TreePlru, AssocPolicy::Random] {
             let pages = vec![PageSize::Size4K, PageSize::Size2M];
-            let config = TlbArrayConfig { pages, entries: 32, ways: 4, policy };
+            let organisation = TlbOrganisationConfig::default();
+            let config = TlbArrayConfig { pages, entries: 32, ways: 4, policy, organisation };
             let mut tlb = Tlb::new("machine.tlb.l1d", &[config], &Rng::new(1, "tlb")).unwrap();
             for _ in 0..2000 {
                 let (asid, va) = (Asid(rng.below(2) as u16), VirtAddr(rng.below(1 << 10) << 12));
                 let size = if rng.below(4) == 0 { PageSize::Size2M } else { PageSize::Size4K };
-                tlb.insert(asid, va, translation(0x4000_0000, size), Origin::Program, false);
+                tlb.insert(asid, va, translation(0x4000_0000, size), Run::ALONE, Origin::Program, false);
                 if rng.below(8) > 0 {
                     continue;
                 }

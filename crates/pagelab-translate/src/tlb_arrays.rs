@@ -1,6 +1,7 @@
 //! The arrays of a TLB level: types for code that knows their shapes, and one for code that does not.
 
-use super::tlb::{Tlb, key, vpn};
+use super::tlb::Tlb;
+use super::tlb_organisation::{key, vpn};
 use pagelab_base::addr::{PageSize, VirtAddr};
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::lru_sets::{LruLookup, Sets};

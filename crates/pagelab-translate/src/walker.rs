@@ -9,6 +9,7 @@
 use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
 use crate::hardware::Hardware;
 use crate::scheme::segment::through_segments;
+use crate::tlb_organisation::Run;
 use crate::translation_unit::{Entry, FillSource, NoLines, UnitLookUp};
 use pagelab_base::addr::{MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -91,8 +92,14 @@ impl Hardware {
         let unit = &mut self.units[core];
         unit.tlb.l1.count(kind(intent, origin), missed);
         let held = unit.l2.look_up(asid, va, origin);
+        let mut run = Run::ALONE;
         let translation = match held {
-            Some(hit) if intent != Intent::Store || hit.stores() => hit,
+            Some(hit) if intent != Intent::Store || hit.stores() => {
+                if self.organised {
+                    run = unit.l2.run(asid, va);
+                }
+                hit
+            }
             _ => {
                 unit.tlb.l2.count(kind(intent, origin), held.is_none());
                 let translation = match self.look_up_in_stages(asid, wanted, cycles) {
@@ -103,15 +110,18 @@ impl Hardware {
                             self.walks.dirty_walks += 1;
                         }
                         self.fill_stages(layers, asid, wanted, found);
+                        if self.organised {
+                            run = self.run(layers, space, va, found);
+                        }
                         found
                     }
                 };
-                self.enter_second(core, asid, va, translation, origin, held.is_none());
+                self.enter_second(core, asid, va, translation, run, origin, held.is_none());
                 self.walk_for_stages(layers, asid, wanted, translation);
                 translation
             }
         };
-        self.enter_first(core, intent, asid, va, translation, origin, missed);
+        self.enter_first(core, intent, asid, va, translation, run, origin, missed);
         Ok(translation)
     }
 
@@ -323,9 +333,9 @@ impl Hardware {
         let asid = layer.spaces[space.index].asid;
         let translation = Translation::from_mapping(mapping).on_bare_machine();
         let absent = self.units[core].l2.look_up(asid, va, Origin::Program).is_none();
-        self.enter_second(core, asid, va, translation, Origin::Program, absent);
+        self.enter_second(core, asid, va, translation, Run::ALONE, Origin::Program, absent);
         let absent = self.units[core].first(intent).look_up(asid, va, Origin::Program).is_none();
-        self.enter_first(core, intent, asid, va, translation, Origin::Program, absent);
+        self.enter_first(core, intent, asid, va, translation, Run::ALONE, Origin::Program, absent);
     }
 
     /// Machine address of a read of a layer's physical address.

@@ -84,6 +84,11 @@ def _stage(name: str, kind: str, value: dict[str, object] | str = "on", *, is_ti
     return Design(name, "radix", "nested-radix", (f"machine.{kind}={text}",), is_timed=is_timed)
 
 
+def _entries(name: str, model: str, preset: str = "radix") -> Design:
+    settings = [f"machine.tlb.{level}.0.organisation.model={model}" for level in ("l1d", "l2")]
+    return Design(name, preset, f"nested-{preset}", tuple(settings), is_laid_out=True)
+
+
 RADIX = "radix"
 POM, LARGE_TLB, REALISTIC_TLB = "POM-TLB", "TLB of 128K entries", "TLB of 64K entries, 27 cycles more"
 FLATTENED, ELASTIC = "flattened tables", "elastic cuckoo tables"
@@ -118,6 +123,10 @@ DESIGNS = (
     _both("translation-path cache", "radix-translation-path-cache"),
     Design("page-walk cache", "radix-page-walk-cache", "nested-radix-shared-page-walk-cache"),
     Design("coalesced MMU cache", "radix-coalesced-mmu-cache", is_laid_out=True),
+    _entries("coalesced TLB entries (CoLT-SA)", "coalesced"),
+    _entries("TLB entries of 16 KiB", "blocks"),
+    _entries("coalesced TLB entries, folios of 32 KiB", "coalesced", "radix-mthp32k"),
+    _entries("coalesced TLB entries, contiguity-aware paging", "coalesced", "radix-ca-paging"),
     _stage(LARGE_TLB, "tlb.stages.large", is_timed=True),
     _stage(REALISTIC_TLB, "tlb.stages.large", {"entries": 65536, "latency_cycles": 27}, is_timed=True),
     _stage("victim TLB of 64 entries", "tlb.stages.victim", {"entries": 64}),

@@ -7,6 +7,7 @@ mod engines;
 mod host_memory;
 mod model;
 mod statistics;
+mod tlb_organisations;
 mod translation_units;
 mod walks;
 

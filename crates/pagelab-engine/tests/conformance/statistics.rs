@@ -21,7 +21,9 @@ use proptest::test_runner::TestRunner;
 
 use crate::common::programs::{Cuts, Program, fits, program};
 use crate::common::{self, on_two_threads, opener};
-use crate::{SHORT_OF_MEMORY, combinations, nested, small, system, translation_units, with, with_storage};
+use crate::{
+    SHORT_OF_MEMORY, combinations, nested, small, system, tlb_organisations, translation_units, with, with_storage,
+};
 
 /// Statistics that may be 0 in all of these runs, a line each: the test that looks at it, or why there is none.
 const UNCOUNTED: &str = "conformance/uncounted-statistics.txt";
@@ -173,6 +175,7 @@ fn systems() -> Vec<Config> {
         }
     }
     all.extend(translation_units::all_systems());
+    all.extend(tlb_organisations::all_systems());
     all
 }
 

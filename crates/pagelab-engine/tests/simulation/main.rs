@@ -17,4 +17,5 @@ mod recorded;
 mod reference;
 mod sample;
 mod skeleton;
+mod tlb_organisation_errors;
 mod tlb_stage_errors;

@@ -49,6 +49,7 @@ impl Statistics {
         stats.kernel_branches(scheduler, kernels);
         stats.clocks(scheduler);
         stats.tlbs(scheduler, hw);
+        stats.tlb_organisations(hw);
         stats.translation_units(hw);
         stats.walks(hw, &kernels.os);
         stats.caches(scheduler, &hw.caches);

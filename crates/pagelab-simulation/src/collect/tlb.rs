@@ -1,16 +1,34 @@
 //! Statistics of the TLBs.
 
+use super::translation_units::summed;
 use crate::machine::scheduler::Scheduler;
 use crate::observe::statistics::Statistics;
 use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
-use pagelab_translate::hardware::Hardware;
+use pagelab_translate::hardware::{CoreUnits, Hardware};
+use pagelab_translate::tlb::Tlb;
+use pagelab_translate::tlb_organisation::OrganisedLevel;
 
 /// A level of TLBs: its name, its counters, and what a look-up that misses it has missed.
 type Level = (&'static str, fn(&TlbCounters) -> &LevelCounters, &'static str);
 
 const LEVELS: [Level; 2] = [("l1", |tlb| &tlb.l1, "the first-level TLB"), ("l2", |tlb| &tlb.l2, "both levels")];
 
+/// The TLBs of a core by name.
+type NamedTlb = (&'static str, fn(&CoreUnits) -> &Tlb);
+
+const TLBS: [NamedTlb; 3] = [("l1d", |unit| &unit.l1d), ("l1i", |unit| &unit.l1i), ("l2", |unit| &unit.l2)];
+
 impl Statistics {
+    /// What entries of several pages do, summed over the cores.
+    pub(super) fn tlb_organisations(&mut self, hw: &Hardware) {
+        for (name, tlb) in TLBS {
+            let levels = hw.units.iter().filter_map(|unit| tlb(unit).organised());
+            if let Some(sum) = levels.map(OrganisedLevel::measures).reduce(summed) {
+                self.add_all(&format!("tlb.{name}"), sum);
+            }
+        }
+    }
+
     pub(super) fn tlbs(&mut self, scheduler: &Scheduler, hw: &Hardware) {
         let look_ups = scheduler.cpus.iter().map(|cpu| cpu.counters.filtered + cpu.counters.pieces).sum();
         self.count("dtlb.l1.look_ups", look_ups, "Data look-ups of the programs: one per cache line touched");

@@ -13,9 +13,9 @@ impl Statistics {
         // All cores have the same units.
         for index in 0..units.first().map_or(0, |core| core.stages.len()) {
             let all = units.iter().map(|core| core.stages[index].statistics());
-            let sum = all.reduce(|mut sum, more| {
-                add(&mut sum.measures, more.measures);
-                sum
+            let sum = all.reduce(|sum, more| {
+                let measures = summed(sum.measures, more.measures);
+                StageStatistics { measures, ..sum }
             });
             self.stage(sum.expect("there is a core"));
         }
@@ -31,16 +31,17 @@ impl Statistics {
 
     /// Statistics of a unit that walks use. They are reported (as 0) even if the machine has no such unit.
     fn unit_of_walks<U: TranslationUnit>(&mut self, units: &[CoreUnits], counts: fn(&CoreUnits) -> Option<UnitCounts>) {
-        let mut sum = UnitCounts::default().look_up_measures(U::PLACE).to_vec();
-        units.iter().filter_map(counts).for_each(|more| add(&mut sum, more.look_up_measures(U::PLACE).into()));
-        self.add_all(U::STATISTICS, sum);
+        let none = UnitCounts::default().look_up_measures(U::PLACE).to_vec();
+        let all = units.iter().filter_map(counts).map(|more| more.look_up_measures(U::PLACE).into());
+        self.add_all(U::STATISTICS, all.fold(none, summed));
     }
 }
 
-/// Adds the measures of another core.
-fn add(sum: &mut [Measure], more: Vec<Measure>) {
+/// With the measures of another core.
+pub(super) fn summed(mut sum: Vec<Measure>, more: Vec<Measure>) -> Vec<Measure> {
     for (sum, more) in sum.iter_mut().zip(more) {
         assert_eq!(sum.name, more.name, "units of one design measure the same");
         sum.value += more.value;
     }
+    sum
 }

@@ -149,8 +149,12 @@ impl Config {
     fn validate_system(&self) -> Result<(), EngineError> {
         let layers = &self.system.layers;
         let machine = &self.machine;
+        let late_segments = self.kernel.threads.late_segments.is_on();
         if let Some(key) = machine.tlb.stages.prefetcher().or(machine.prefetch.tlb.prefetcher()) {
-            validate_tlb_prefetcher(key, layers, self.kernel.threads.late_segments.is_on())?;
+            validate_walks(key, "off", layers, late_segments)?;
+        }
+        if let Some(key) = machine.tlb.organised() {
+            validate_walks(&key, "an entry per page (model=pages)", layers, late_segments)?;
         }
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
@@ -257,8 +261,9 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
     Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
 }
 
-/// Prefetch walks of translations require page tables that the walker reads.
-fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig], late_segments: bool) -> Result<(), EngineError> {
+/// Prefetch walks of translations, and TLB entries of several pages, require page tables that the walker reads. What is
+/// allowed without is named by `plain`.
+fn validate_walks(key: &str, plain: &str, layers: &[LayerConfig], late_segments: bool) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {
             layer if layer.host_mode.is_shadowed() => "shadow page tables",
@@ -268,10 +273,10 @@ fn validate_tlb_prefetcher(prefetcher: &str, layers: &[LayerConfig], late_segmen
             LayerConfig { .. } => continue,
         };
         let what = format!(
-            "the walker of `{}` has {found}; allowed there is off, and on with page tables that the walker reads",
+            "the walker of `{}` has {found}; allowed there is {plain}, and others with page tables that the walker reads",
             layer.name
         );
-        return Err(EngineError::config(prefetcher, what));
+        return Err(EngineError::config(key, what));
     }
     Ok(())
 }

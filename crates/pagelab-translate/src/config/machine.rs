@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::prefetch::PrefetchConfig;
+use crate::tlb_organisation::TlbOrganisationConfig;
 use crate::translation_unit::{NestedTlbConfig, TlbStagesConfig};
 use pagelab_base::addr::PageSize;
 use pagelab_base::assoc::AssocPolicy;
@@ -120,6 +121,17 @@ pub struct TlbConfig {
     pub stages: TlbStagesConfig,
 }
 
+impl TlbConfig {
+    /// The key of the first array whose organisation is not an entry per page, if there is one.
+    pub fn organised(&self) -> Option<String> {
+        let levels = [("l1d", &self.l1d), ("l1i", &self.l1i), ("l2", &self.l2)];
+        levels.into_iter().find_map(|(level, arrays)| {
+            let at = arrays.iter().position(|array| !array.organisation.is_of_pages())?;
+            Some(format!("machine.tlb.{level}.{at}.organisation"))
+        })
+    }
+}
+
 /// One set-associative TLB array with any number of sets.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -133,4 +145,7 @@ pub struct TlbArrayConfig {
     /// Replacement policy of a full set.
     #[serde(default)]
     pub policy: AssocPolicy,
+    /// What an entry for pages of 4 KiB covers; entries for larger pages cover one.
+    #[serde(default, skip_serializing_if = "TlbOrganisationConfig::is_of_pages")]
+    pub organisation: TlbOrganisationConfig,
 }

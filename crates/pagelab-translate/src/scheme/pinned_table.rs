@@ -19,6 +19,7 @@ use pagelab_kernel::layer::Layer;
 use pagelab_tables::page_table::PinnedTable;
 
 use crate::hardware::Hardware;
+use crate::tlb_organisation::Run;
 use crate::walker::Faulted;
 
 impl Hardware {
@@ -51,11 +52,11 @@ impl Hardware {
                 *cycles += pinned.miss_cycles;
                 self.caches.pass(pinned.miss_cycles);
                 let found = self.walk_to_machine(layers, core, space, va, Intent::Load, cycles)?;
-                self.enter_second(core, asid, va, found, Origin::Kernel, true);
+                self.enter_second(core, asid, va, found, Run::ALONE, Origin::Kernel, true);
                 found
             }
         };
-        self.enter_first(core, Intent::Load, asid, va, found, Origin::Kernel, true);
+        self.enter_first(core, Intent::Load, asid, va, found, Run::ALONE, Origin::Kernel, true);
         Ok(found.address(va))
     }
 }

@@ -141,6 +141,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             check_failure: _,
             virtual_tables: _,
             pinned: _,
+            organised: _,
         } = &mut simulation.hw;
         let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[cpu.core];
         let walker = W::from_parts(WalkerParts {

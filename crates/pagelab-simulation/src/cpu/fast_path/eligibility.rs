@@ -61,7 +61,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         walker_entry: _,
         bulk_parallelism: _,
     } = cache;
-    // Both paths look up the TLBs; walkers look up those of guests and of nested walks.
+    // Both paths look up the TLBs, if each entry is of one page; walkers look up those of guests and of nested walks.
     let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages } = tlb;
     let MemoryConfig { bytes_per_cycle, nodes, placement: _ } = memory;
     let PrefetchConfig { l1, l2, l3, tlb: tlb_prefetchers } = prefetch;
@@ -70,6 +70,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         && l1i.is_none()
         && core_is_eligible(core)
         && ![l1, l2, l3].iter().any(|level| level.is_on())
+        && tlb.organised().is_none()
         && stages.is_off()
         && tlb_prefetchers.is_off()
 }
