@@ -160,6 +160,18 @@ fn a_changed_page_leaves_its_entry_and_the_others_stay() {
 }
 
 #[test]
+fn an_entry_that_loses_a_page_and_keeps_others_counts_as_shrunk() {
+    let stats = difference("radix", &four(), |script, whole| {
+        (0..3).for_each(|_| load_all(script, 64));
+        if whole {
+            script.event(0, EventKind::Munmap { addr: BASE + 5 * 4096, len: 4096 });
+        }
+    });
+    let shrunk = |level: &str| stats.values[&format!("tlb.{level}.coalesced.shrunk")];
+    assert!(shrunk("l1d") >= 1 && shrunk("l2") >= 1);
+}
+
+#[test]
 fn a_run_of_a_guest_is_as_long_as_that_of_the_layer_with_the_shorter_one() {
     let misses = |guest: &str, host: &str| {
         let set = vec![
