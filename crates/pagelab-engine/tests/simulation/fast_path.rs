@@ -148,7 +148,7 @@ fn checking_changes_no_result() {
 fn checking_ends_no_turn_earlier() {
     let window = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#.to_owned();
     for source in &WORKLOADS[3..] {
-        assert!(assert_same(source, "radix-2m", "kabylake-7700hq", &[window.clone()]), "{source}");
+        assert!(assert_same(source, "radix-2m", "kabylake-7700hq", std::slice::from_ref(&window)), "{source}");
     }
 }
 
