@@ -419,6 +419,7 @@ def test_lists_and_the_schema(pagelab: Pagelab) -> None:
         ("cores", "in-order"),
         ("prefetchers", "next_page"),
         ("tlb-organisations", "coalesced"),
+        ("speculations", "spec-tlb"),
         ("translation-units", "victim"),
         ("devices", "fixed-latency"),
         ("kernel-threads", "khugepaged"),

@@ -4,10 +4,11 @@ use crate::config::HardwareConfig;
 use crate::counters::{
     PinnedCounters, SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters,
 };
+use crate::speculation::{Guessed, Speculator};
 use crate::tag_checks::TagChecks;
 use crate::tlb::Tlb;
 use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
-use pagelab_base::addr::{LINE_BYTES, MachineAddr};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CoreId, LayerId, MachineCore};
@@ -38,6 +39,8 @@ pub struct CoreUnits {
     pub guest: Option<Counted<GuestTlb>>,
     /// Units that are looked up after the TLBs, in this order.
     pub stages: Vec<Stage>,
+    /// What guesses frames before walks, if anything does.
+    pub speculation: Option<Box<Speculator>>,
     /// Counters of the TLBs.
     pub tlb: TlbCounters,
 }
@@ -76,6 +79,10 @@ pub struct Hardware {
     pub vm_exit_cycles: Cycles,
     /// Counters of these exits.
     pub shadow: ShadowCounters,
+    /// The guess with which the last access has begun, until the core is told ([`Self::take_guess`]).
+    pub guessed: Option<Guessed>,
+    /// Frames of the machine's memory.
+    pub frames: u64,
     /// Whether an entry of some TLB array can cover several pages of 4 KiB.
     pub organised: bool,
     /// Whether any layer has direct segments.
@@ -141,6 +148,7 @@ impl Hardware {
                 nested: nested.transpose()?,
                 guest: guest.transpose()?,
                 stages,
+                speculation: Speculator::new(&tlb.speculation, &rng("speculation"))?,
                 tlb: TlbCounters::default(),
             })
         };
@@ -180,6 +188,8 @@ impl Hardware {
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
             vm_exit_cycles: config.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
+            guessed: None,
+            frames: machine.memory_bytes.0 / FRAME_BYTES,
             organised: machine.tlb.organised().is_some(),
             segments: config.late_segments
                 || config.system.layers.iter().any(|layer| layer.direct_segment_bytes.is_some()),

@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use crate::hardware::Hardware;
 use crate::tlb_organisation::Run;
 use crate::translation_unit::{FreeDistance, GROUP};
+use crate::walker::TranslationRequest;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CoreId, SpaceId};
 use pagelab_base::translation::Translation;
@@ -88,6 +89,19 @@ impl Hardware {
         run
     }
 
+    /// Whether the page of an access is in a run of at least so many pages of 4 KiB in every layer: virtually and
+    /// physically next to each other in that layer. A layer's kernel marks such pages in its page table, and a walk
+    /// reads the marks. The composed translation must be that of the tables: a nested TLB may be behind.
+    pub(crate) fn is_in_run(
+        &self,
+        layers: &[Layer],
+        wanted: &TranslationRequest,
+        found: Translation,
+        pages: u64,
+    ) -> bool {
+        is_in_run_from(layers, wanted.space, wanted.va, pages) == Some(found.address(wanted.va).0 >> FRAME_SHIFT)
+    }
+
     /// Translates what an entry of a space says down to the machine, without references.
     fn to_machine(
         &self,
@@ -149,5 +163,35 @@ fn keep_run(
     match layer.host {
         None => Some(target.0 >> FRAME_SHIFT),
         Some(host) => keep_run(layers, host, VirtAddr(target.0), pages),
+    }
+}
+
+/// The machine frame of an address of a space, if it is in a run of that many pages in its layer and those below.
+fn is_in_run_from(layers: &[Layer], space: SpaceId, va: VirtAddr, pages: u64) -> Option<u64> {
+    let layer = &layers[space.layer];
+    let (table, mem) = (&layer.spaces[space.index].table, &layer.memory.contents);
+    let mut list = WalkList::new();
+    let mut frame_of = |va: VirtAddr| -> Option<u64> {
+        table.walk_by_hardware(mem, va, &mut list);
+        let Leaf::Present(mapping) = list.leaf else { return None };
+        Some(Translation::<PhysAddr>::from_mapping(&mapping).address(va).0 >> FRAME_SHIFT)
+    };
+    let own = frame_of(va)?;
+    // Pages of the run in one direction, at most as many as are missing.
+    let mut beside = |step: i64, most: u64| {
+        let follows = |n: &u64| {
+            let distance = (*n as i64 * step) as u64;
+            frame_of(VirtAddr(va.0.wrapping_add(distance << FRAME_SHIFT))) == Some(own.wrapping_add(distance))
+        };
+        (1..=most).take_while(follows).count() as u64
+    };
+    let mut run = 1 + beside(-1, pages - 1);
+    run += beside(1, pages - run);
+    if run < pages {
+        return None;
+    }
+    match layer.host {
+        None => Some(own),
+        Some(host) => is_in_run_from(layers, host, VirtAddr(own << FRAME_SHIFT), pages),
     }
 }

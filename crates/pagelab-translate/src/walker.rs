@@ -105,7 +105,11 @@ impl Hardware {
                 let translation = match self.look_up_in_stages(asid, wanted, cycles) {
                     Some(found) => found,
                     None => {
-                        let found = self.walk_all(layers, wanted, cycles)?;
+                        let is_guessed = held.is_none() && self.units[core].speculation.is_some();
+                        let found = match is_guessed {
+                            true => self.walk_beside_guess(layers, asid, wanted, cycles)?,
+                            false => self.walk_all(layers, wanted, cycles)?,
+                        };
                         if held.is_some() && origin == Origin::Program {
                             self.walks.dirty_walks += 1;
                         }
@@ -127,7 +131,7 @@ impl Hardware {
 
     /// A whole walk, from the space's root to the machine; counts it.
     #[inline]
-    fn walk_all(
+    pub(super) fn walk_all(
         &mut self,
         layers: &mut [Layer],
         wanted: &TranslationRequest,

@@ -89,6 +89,11 @@ def _entries(name: str, model: str, preset: str = "radix") -> Design:
     return Design(name, preset, f"nested-{preset}", tuple(settings), is_laid_out=True)
 
 
+def _guesses(name: str, value: dict[str, object], preset: str) -> Design:
+    setting = f"machine.tlb.speculation={json.dumps(value)}"
+    return Design(name, preset, f"nested-{preset}", (setting,), is_laid_out=True)
+
+
 RADIX = "radix"
 POM, LARGE_TLB, REALISTIC_TLB = "POM-TLB", "TLB of 128K entries", "TLB of 64K entries, 27 cycles more"
 FLATTENED, ELASTIC = "flattened tables", "elastic cuckoo tables"
@@ -127,6 +132,7 @@ DESIGNS = (
     _entries("TLB entries of 16 KiB", "blocks"),
     _entries("coalesced TLB entries, folios of 32 KiB", "coalesced", "radix-mthp32k"),
     _entries("coalesced TLB entries, contiguity-aware paging", "coalesced", "radix-ca-paging"),
+    _guesses("SpecTLB, PTEMagnet", {"model": "spec-tlb", "region_pages": 8}, "radix-ptemagnet"),
     _stage(LARGE_TLB, "tlb.stages.large", is_timed=True),
     _stage(REALISTIC_TLB, "tlb.stages.large", {"entries": 65536, "latency_cycles": 27}, is_timed=True),
     _stage("victim TLB of 64 entries", "tlb.stages.victim", {"entries": 64}),

@@ -22,8 +22,8 @@ def list_command(
         typer.Argument(
             metavar="[KIND]",
             help="workloads, systems, machines, kernels, drives, windows, page-tables, mmu-caches, fault-engines, "
-            "placements, cores, prefetchers, tlb-organisations, translation-units, devices, kernel-threads, "
-            "fault-processes, fault-models.",
+            "placements, cores, prefetchers, tlb-organisations, speculations, translation-units, devices, "
+            "kernel-threads, fault-processes, fault-models.",
             autocompletion=names_of("kinds"),
         ),
     ] = "kinds",

@@ -206,7 +206,7 @@ impl Program {
     /// The program for a configuration: if a design of it predicts by the addresses of instructions, each access has
     /// one.
     pub fn under(mut self, config: &Config) -> Self {
-        if config.machine.prefetch.tlb.needs_pc().is_some() {
+        if config.machine.needs_pc().is_some() {
             for (_, op) in &mut self.ops {
                 if let Op::Access { pc, by_kernel: false, .. } = op
                     && *pc == 0

@@ -6,6 +6,7 @@ mod common;
 mod engines;
 mod host_memory;
 mod model;
+mod speculations;
 mod statistics;
 mod tlb_organisations;
 mod translation_units;
@@ -403,16 +404,72 @@ fn every_core_model_has_samples_and_can_be_configured() {
     }
 }
 
+/// What becomes of a guess of a page.
+#[derive(Clone, Copy)]
+enum Guess {
+    None,
+    /// The access goes on so long after the miss.
+    Right(Cycles),
+    /// The core begins again, which takes so long.
+    Wrong(Cycles),
+}
+
 /// Stalls of an access: for the access itself, its translation and its data.
-fn stalls(core: &mut CoreModel, access: &Access, miss: L1TlbMiss, data: Data, mut at: CoreTime) -> [Stall; 3] {
+fn stalls(
+    core: &mut CoreModel,
+    access: &Access,
+    miss: L1TlbMiss,
+    guess: Guess,
+    data: Data,
+    mut at: CoreTime,
+) -> [Stall; 3] {
     let mut all = [Stall::default(); 3];
     all[0] = core
         .begin_access(IncomingAccess { access, again: false, has_dependencies: true, branches: Branches::NONE }, at);
     at.now += all[0].sum();
+    if let Guess::Right(guessed) = guess {
+        let (stall, verified) = core.guessed_translation_stall(miss, guessed, at);
+        at.now += stall.sum();
+        (all[1], all[2]) = (stall, core.verified_data_stall(data, verified, at));
+        return all;
+    }
     all[1] = core.translation_stall(miss, at);
     at.now += all[1].sum();
+    if let Guess::Wrong(penalty) = guess {
+        let stall = core.drop_younger(penalty, at);
+        at.now += stall.sum();
+        all[1] += stall;
+    }
     all[2] = core.data_stall(data, at);
     all
+}
+
+#[test]
+fn every_core_model_completes_a_guessed_access_with_the_later_of_data_and_walk() {
+    let load = Access { gap: 1, ..Access::new(AccessKind::Load, 0, 8) };
+    for (guessed, walk, latency) in
+        [(12, 100, 4), (12, 100, 88), (12, 100, 89), (12, 100, 300), (0, 1, 4), (107, 100, 4)]
+    {
+        for config in CoreConfig::samples() {
+            let mut core = CoreModel::new(&config, Cycles(4));
+            let miss = L1TlbMiss { look_up: Cycles(7), walk: Cycles(walk), page: None, fetches: false };
+            let at = CoreTime { instructions: 1000, now: Cycles(1000) };
+            // Hidden latencies of hits are hidden from data alone.
+            let overlaps = config.name() == "window";
+            let hidden = if overlaps { Cycles::ZERO } else { Cycles(4) - core.repeat_stall() };
+            let data = Data { latency: Cycles(latency), line: 9, traffic: None };
+            let said = stalls(&mut core, &load, miss, Guess::Right(Cycles(guessed)), data, at);
+            let stalled: Cycles = said.iter().map(|stall| stall.sum()).sum();
+            let drained = core.drain(CoreTime { now: at.now + stalled, ..at }).sum();
+            let enters = core.base_cycles(1001) - core.base_cycles(1000);
+            let whole = Cycles((7 + walk).max(guessed + latency - hidden.0));
+            let entered = if overlaps { enters } else { Cycles::ZERO };
+            assert!(
+                stalled + drained == whole || stalled + drained == whole + entered,
+                "{config:?}: {stalled:?} and {drained:?} of {whole:?}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -448,15 +505,21 @@ fn every_core_model_stalls_at_most_for_the_given_latency() {
             };
             let (latency, line) = (L1_LATENCY + Cycles(rng.below(300)), rng.below(100));
             let data = || Data { latency, line, traffic: None };
-            let said = stalls(&mut core, &access, miss, data(), at);
-            assert_eq!(said, stalls(&mut again, &access, miss, data(), at), "{config:?}: it follows from the calls");
+            let (penalty, guess) = match rng.below(if miss.fetches { 1 } else { 4 }) {
+                0 | 1 => (Cycles::ZERO, Guess::None),
+                2 => (Cycles::ZERO, Guess::Right(Cycles(rng.below((miss.look_up + miss.walk).0)))),
+                _ => (Cycles(20), Guess::Wrong(Cycles(20))),
+            };
+            let said = stalls(&mut core, &access, miss, guess, data(), at);
+            let same = stalls(&mut again, &access, miss, guess, data(), at);
+            assert_eq!(said, same, "{config:?}: it follows from the calls");
             if n == 1000 {
                 copied = Some(core.clone());
             } else if let Some(copy) = &mut copied {
-                assert_eq!(stalls(copy, &access, miss, data(), at), said, "{config:?}: a copy says the same");
+                assert_eq!(stalls(copy, &access, miss, guess, data(), at), said, "{config:?}: a copy says the same");
             }
             let stall: Cycles = said.iter().map(|stall| stall.sum()).sum();
-            (told, stalled) = (told + miss.look_up + miss.walk + latency, stalled + stall);
+            (told, stalled) = (told + miss.look_up + miss.walk + penalty + latency, stalled + stall);
             assert!(stalled <= told, "{config:?}: {stalled:?} stalled for {told:?}");
             let instructions = at.instructions + u64::from(gap);
             let base = core.base_cycles(instructions) - core.base_cycles(at.instructions);

@@ -22,7 +22,8 @@ use proptest::test_runner::TestRunner;
 use crate::common::programs::{Cuts, Program, fits, program};
 use crate::common::{self, on_two_threads, opener};
 use crate::{
-    SHORT_OF_MEMORY, combinations, nested, small, system, tlb_organisations, translation_units, with, with_storage,
+    SHORT_OF_MEMORY, combinations, nested, small, speculations, system, tlb_organisations, translation_units, with,
+    with_storage,
 };
 
 /// Statistics that may be 0 in all of these runs, a line each: the test that looks at it, or why there is none.
@@ -176,6 +177,7 @@ fn systems() -> Vec<Config> {
     }
     all.extend(translation_units::all_systems());
     all.extend(tlb_organisations::all_systems());
+    all.extend(speculations::all_systems());
     all
 }
 

@@ -26,6 +26,7 @@ mod prefetch;
 mod preset_tlbs;
 mod shared_segments;
 mod slices;
+mod speculations;
 mod tlb_organisations;
 mod tlb_stages;
 mod victim_tlb;

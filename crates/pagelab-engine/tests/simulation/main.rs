@@ -17,5 +17,6 @@ mod recorded;
 mod reference;
 mod sample;
 mod skeleton;
+mod speculation_errors;
 mod tlb_organisation_errors;
 mod tlb_stage_errors;

@@ -349,6 +349,20 @@ impl Hierarchy {
         self.miss_l1(core, line, write, requester)
     }
 
+    /// One read of a line that nobody has asked for: by an access that a core has begun with a wrong address. It counts
+    /// for no requester and trains no prefetcher, but fills caches and uses bandwidth. Returns where the line was.
+    pub fn access_for_nothing(&mut self, core: CoreId, line: LineAddr) -> HitLevel {
+        let by = Requester::Kernel;
+        let counted = |stats: &CoreCacheStats| {
+            (stats.served[by as usize], stats.queued[by as usize], stats.queue_cycles[by as usize])
+        };
+        let before = counted(&self.private[core].stats);
+        let served = self.access(core, line, false, by).served;
+        let stats = &mut self.private[core].stats;
+        (stats.served[by as usize], stats.queued[by as usize], stats.queue_cycles[by as usize]) = before;
+        served
+    }
+
     /// The part of [`Self::access`] that is worth inlining into a loop: true if the L1 served the request, at
     /// [`Self::l1_latency`]. If it returns false, nothing has changed and [`Self::miss_l1`] must follow.
     #[inline(always)]

@@ -460,3 +460,16 @@ fn impossible_hierarchies_are_refused() {
     assert!(error(&config, 1).starts_with("l1.ways: "));
     Hierarchy::new(&sandy_bridge(), 64, 0).unwrap();
 }
+
+#[test]
+fn a_line_that_nobody_asked_for_counts_for_nobody_and_replaces_others() {
+    let mut caches = build(&tiny(Inclusion::Inclusive), 1);
+    read(&mut caches, 0, 1);
+    read(&mut caches, 0, 2);
+    let before = caches.stats().cores[0];
+    assert_eq!(caches.access_for_nothing(CoreId(0), LineAddr(3)), HitLevel::Dram);
+    assert_eq!(caches.access_for_nothing(CoreId(0), LineAddr(3)), HitLevel::L1);
+    assert_eq!(caches.stats().cores[0], before);
+    assert_eq!([3, 1].map(|line| read(&mut caches, 0, line).0), [HitLevel::L1, HitLevel::L2]);
+    caches.assert_coherent();
+}

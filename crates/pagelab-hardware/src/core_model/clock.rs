@@ -254,6 +254,28 @@ impl<C: Timing> CpuClock<C> {
         self.stall(stall);
     }
 
+    /// [`Self::wait_for_translation`] of an access that goes on with a guess of its page, `guessed` after the miss.
+    /// Returns when the walk ends.
+    pub fn wait_for_guess(&mut self, translating: L1TlbMiss, guessed: Cycles) -> Cycles {
+        let (stall, verified) = self.core.guessed_translation_stall(translating, guessed, self.moment());
+        self.stall(stall);
+        verified
+    }
+
+    /// Makes an access that is not complete before `verified`. If the caches have traffic, it must be their last
+    /// request.
+    pub fn wait_for_verified_data(&mut self, found: DataLocation, traffic: Option<&mut Traffic>, verified: Cycles) {
+        let data = Data { latency: found.latency, line: found.line, traffic };
+        let stall = self.core.verified_data_stall(data, verified, self.moment());
+        self.stall(stall);
+    }
+
+    /// Begins again behind an access that was translated after a wrong guess; see [`Timing::drop_younger`].
+    pub fn drop_younger(&mut self, penalty: Cycles) {
+        let stall = self.core.drop_younger(penalty, self.moment());
+        self.stall(stall);
+    }
+
     /// Accounts for a line of instructions that arrives after `latency`, beyond a hit.
     pub fn wait_for_instructions(&mut self, latency: Cycles) {
         let stall = self.core.fetch_stall(latency, self.moment());

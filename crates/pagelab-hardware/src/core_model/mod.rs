@@ -264,6 +264,27 @@ pub trait Timing {
         Stall { translation: miss.look_up + miss.walk, ..Stall::default() }
     }
 
+    /// [`Self::translation_stall`] of an access that goes on with a guess of its page, `guessed` after the miss, while
+    /// the walk goes on beside it. Also returns when the walk ends; the data of the access are passed to
+    /// [`Self::verified_data_stall`] with this time.
+    fn guessed_translation_stall(&mut self, miss: L1TlbMiss, guessed: Cycles, at: CoreTime) -> (Stall, Cycles) {
+        let stall = Stall { translation: guessed, ..Stall::default() };
+        (stall, at.now + guessed.max(miss.look_up + miss.walk))
+    }
+
+    /// [`Self::data_stall`] of an access that is not complete before `verified`. By default the program waits for both.
+    fn verified_data_stall(&mut self, data: Data, verified: Cycles, at: CoreTime) -> Stall {
+        let mut stall = self.data_stall(data, at);
+        stall.translation += verified.saturating_sub(at.now + stall.sum());
+        stall
+    }
+
+    /// How long the program stalls because everything behind the access, which has just been translated, was executed
+    /// with a wrong guess: a core that had begun it drops it, and takes `penalty` to begin again.
+    fn drop_younger(&mut self, _penalty: Cycles, _at: CoreTime) -> Stall {
+        Stall::default()
+    }
+
     /// How long the program stalls for a line of instructions that arrives after `latency`, beyond a hit of the
     /// instruction cache.
     #[inline]

@@ -62,6 +62,18 @@ macro_rules! cores {
                 match self { $($(Self::$Variant(core) => core.translation_stall(miss, at),)*)* }
             }
 
+            fn guessed_translation_stall(&mut self, miss: L1TlbMiss, guessed: Cycles, at: CoreTime) -> (Stall, Cycles) {
+                match self { $($(Self::$Variant(core) => core.guessed_translation_stall(miss, guessed, at),)*)* }
+            }
+
+            fn verified_data_stall(&mut self, data: Data, verified: Cycles, at: CoreTime) -> Stall {
+                match self { $($(Self::$Variant(core) => core.verified_data_stall(data, verified, at),)*)* }
+            }
+
+            fn drop_younger(&mut self, penalty: Cycles, at: CoreTime) -> Stall {
+                match self { $($(Self::$Variant(core) => core.drop_younger(penalty, at),)*)* }
+            }
+
             fn fetch_stall(&mut self, latency: Cycles, at: CoreTime) -> Stall {
                 match self { $($(Self::$Variant(core) => core.fetch_stall(latency, at),)*)* }
             }

@@ -238,6 +238,12 @@ impl WindowState {
 
     /// Accesses the data of the current access, or those of its next line.
     fn access(&mut self, data: Data, at: CoreTime) {
+        self.access_until(data, Cycles::ZERO, at);
+    }
+
+    /// [`Self::access`]; the access does not leave the window before `verified`. What depends on it does not wait.
+    #[inline(always)]
+    fn access_until(&mut self, data: Data, verified: Cycles, at: CoreTime) {
         let CurrentAccess { loads, stores, distance, .. } = self.current;
         let entered = at.now + self.current.enters;
         let mut ready = self.current.ready.max(entered);
@@ -251,7 +257,9 @@ impl WindowState {
         let (complete, translation) = if is_waited_for { (arrival, translation) } else { (ready, ready - begin) };
         self.current.translation += translation;
         let times = Times { complete, translation: self.current.translation };
-        self.entered.note(&mut self.progress, loads, times, entered, distance);
+        let unverified = verified.saturating_sub(complete);
+        let leaves = Times { complete: complete + unverified, translation: times.translation + unverified };
+        self.entered.note(&mut self.progress, loads, (times, leaves), entered, distance);
         if stores {
             self.entered.note_store(&self.progress, arrival);
         }

@@ -25,6 +25,8 @@ impl Simulation {
         let mut cycles = Cycles::ZERO;
         let found = self.hw.translate(&mut self.kernels.os.layers, &wanted, &mut cycles);
         self.hw.units[core].tlb.move_retries(&before);
+        // The walk that finds nothing has no guess to go on with; one that finds something is amiss.
+        self.hw.guessed = None;
         let cpu = &mut self.scheduler.cpus[cpu];
         cpu.clock.wait_for_translation(self.hw.translating(cycles, None, false));
         cpu.filter.forget_data();

@@ -180,7 +180,8 @@ impl Simulation {
             fast_path_accesses: 0,
             filter_hits_only: machine.cache.l1.policy == ReplacementPolicy::Srrip,
             calls_ahead,
-            needs_pc: machine.tlb.stages.needs_pc().or(machine.prefetch.tlb.needs_pc()),
+            needs_pc: machine.needs_pc(),
+            watches_data: hw.caches.is_timed() || !machine.tlb.speculation.is_off(),
             lookahead: config.engine.lookahead.0,
         };
         let programs = Programs::new(inputs, load, max_accesses, window);

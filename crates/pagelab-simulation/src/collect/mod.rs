@@ -51,6 +51,7 @@ impl Statistics {
         stats.tlbs(scheduler, hw);
         stats.tlb_organisations(hw);
         stats.translation_units(hw);
+        stats.guesses(hw);
         stats.walks(hw, &kernels.os);
         stats.caches(scheduler, &hw.caches);
         stats.instruction_caches(&hw.caches);

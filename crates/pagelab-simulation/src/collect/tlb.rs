@@ -5,6 +5,7 @@ use crate::machine::scheduler::Scheduler;
 use crate::observe::statistics::Statistics;
 use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
+use pagelab_translate::speculation::Speculator;
 use pagelab_translate::tlb::Tlb;
 use pagelab_translate::tlb_organisation::OrganisedLevel;
 
@@ -26,6 +27,14 @@ impl Statistics {
             if let Some(sum) = levels.map(OrganisedLevel::measures).reduce(summed) {
                 self.add_all(&format!("tlb.{name}"), sum);
             }
+        }
+    }
+
+    /// What became of guesses of frames, summed over the cores.
+    pub(super) fn guesses(&mut self, hw: &Hardware) {
+        let units = hw.units.iter().filter_map(|unit| unit.speculation.as_deref());
+        if let Some(sum) = units.map(Speculator::measures).reduce(summed) {
+            self.add_all("tlb.speculation", sum);
         }
     }
 

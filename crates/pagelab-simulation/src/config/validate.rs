@@ -17,6 +17,7 @@ use pagelab_kernel::table_blocks::TableBlocks;
 use pagelab_kernel::threads::config::ThreadsConfig;
 use pagelab_kernel::vma::check_brk_alignment;
 use pagelab_trace::quantity::Bytes;
+use pagelab_translate::speculation::SpeculationConfig;
 
 /// Most cores of a machine (limited by presence masks of the shared cache), and most hardware threads per core.
 const MAX_CORES: u32 = pagelab_hardware::cache::MAX_CORES as u32;
@@ -156,6 +157,10 @@ impl Config {
         if let Some(key) = machine.tlb.organised() {
             validate_walks(&key, "an entry per page (model=pages)", layers, late_segments)?;
         }
+        if !machine.tlb.speculation.is_off() {
+            machine.tlb.speculation.validate(SpeculationConfig::KEY)?;
+            validate_walks(SpeculationConfig::KEY, "model=none", layers, late_segments)?;
+        }
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
             return Err(EngineError::config("system.layers", what));
@@ -261,8 +266,8 @@ fn validate_large_pages(layer: &LayerConfig, kernel: &KernelConfig) -> Result<()
     Err(EngineError::config(format!("system.layers.{}.large_pages", layer.name), what))
 }
 
-/// Prefetch walks of translations, and TLB entries of several pages, require page tables that the walker reads. What is
-/// allowed without is named by `plain`.
+/// Prefetch walks of translations, TLB entries of several pages, and guesses of frames require page tables that the
+/// walker reads. What is allowed without is named by `plain`.
 fn validate_walks(key: &str, plain: &str, layers: &[LayerConfig], late_segments: bool) -> Result<(), EngineError> {
     for layer in layers {
         let found = match layer {

@@ -1,5 +1,6 @@
 //! What a CPU does with its accesses: the loop over them, and the activities that interrupt it.
 
+mod beside_walks;
 mod by_kernel;
 mod exceptions;
 pub(crate) mod fast_path;

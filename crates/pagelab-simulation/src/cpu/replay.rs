@@ -355,9 +355,9 @@ impl Simulation {
         if split {
             this_cpu.counters.count_split_miss(&mut this_cpu.task.split.missed, outcome.served);
         }
-        let timed = self.hw.caches.is_timed();
-        if timed {
-            self.wait_for_traffic(cpu, outcome.cycles, &demanded);
+        let watched = self.replay.watches_data;
+        if watched {
+            self.wait_for_watched_data(cpu, outcome.cycles, &demanded);
         } else {
             this_cpu.clock.wait_for_data(outcome.cycles.into(), line.0);
         }
@@ -365,22 +365,11 @@ impl Simulation {
         this_cpu.counters.pieces += 1;
         // Under SRRIP, the first hit after a fill changes the line's prediction. Prefetchers need each access.
         let unproven = self.replay.filter_hits_only && outcome.served != HitLevel::L1
-            || timed
+            || watched
             || self.hw.caches.may_be_contended(line);
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         this_cpu.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         outcome.served
-    }
-
-    /// Waits for data on a machine with prefetchers, and passes the access to them.
-    #[inline(never)]
-    fn wait_for_traffic(&mut self, cpu: CpuId, latency: u32, demanded: &ObservedAccess) {
-        let (cpu, caches) = (&mut self.scheduler.cpus[cpu], &mut self.hw.caches);
-        let line = demanded.translation.address(demanded.va).line();
-        if let Some(traffic) = caches.traffic() {
-            cpu.clock.wait_for_traffic(latency.into(), line.0, traffic);
-        }
-        caches.prefetch_for(demanded);
     }
 
     /// Sets the time of a CPU's next access in the caches.
@@ -427,8 +416,7 @@ impl Simulation {
         let mut cycles = Cycles::ZERO;
         let found =
             self.hw.translate_beyond_l1(&mut self.kernels.os.layers, this_cpu.asid, &wanted, missed, &mut cycles);
-        let translating = self.hw.translating(cycles, found.as_ref().ok().copied(), false);
-        self.scheduler.cpus[cpu].clock.wait_for_translation(translating);
+        self.wait_for_translation(cpu, cycles, found.as_ref().ok().copied(), false);
         if self.observers.profile.is_some() {
             self.profile_translation(cpu, va, access.pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
         }
@@ -511,12 +499,10 @@ impl Simulation {
         if let Some(counted) = counted {
             self.hw.units[wanted.core].tlb.move_retries(&counted);
         }
-        let this_cpu = &mut self.scheduler.cpus[cpu];
         if cycles > Cycles::ZERO {
-            let page = found.as_ref().ok().copied();
-            this_cpu.clock.wait_for_translation(self.hw.translating(cycles, page, intent == Intent::Fetch));
+            self.wait_for_translation(cpu, cycles, found.as_ref().ok().copied(), intent == Intent::Fetch);
             // A walk may have evicted the last line from the cache, and a fill the last page from the TLB.
-            this_cpu.filter.forget_data();
+            self.scheduler.cpus[cpu].filter.forget_data();
             if self.observers.profile.is_some() {
                 self.profile_translation(cpu, va, pc, intent, cycles, found.is_ok() && self.hw.walks.made > made);
             }

@@ -56,6 +56,8 @@ pub struct ReplayOptions {
     pub(crate) calls_ahead: bool,
     /// The configuration key of a design that predicts by the addresses of instructions, if there is one.
     pub(crate) needs_pc: Option<&'static str>,
+    /// Whether the data of each access are looked at: requests have times, or accesses go on beside walks.
+    pub(crate) watches_data: bool,
     /// Whether the simulator prefetches its own tables for the next accesses (`engine.lookahead`).
     pub(crate) lookahead: bool,
 }

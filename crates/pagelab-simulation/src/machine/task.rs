@@ -173,6 +173,8 @@ pub struct Task {
     pub outcome: Option<FaultOutcome>,
     /// Address and purpose of the translation that raised that fault.
     pub faulted: Option<(VirtAddr, Intent)>,
+    /// When the walk ends beside which the access goes on, until its data are accessed.
+    pub verified: Option<Cycles>,
     /// With an instruction cache: the line of the last instruction that was fetched.
     pub code_line: Option<LineAddr>,
     /// Whether the program fetches that line again before it retries its access, since the kernel handled its fault.

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::prefetch::PrefetchConfig;
+use crate::speculation::SpeculationConfig;
 use crate::tlb_organisation::TlbOrganisationConfig;
 use crate::translation_unit::{NestedTlbConfig, TlbStagesConfig};
 use pagelab_base::addr::PageSize;
@@ -81,6 +82,12 @@ impl MachineConfig {
         self.cores * self.threads_per_core
     }
 
+    /// The key of a design that predicts by the addresses of instructions, if there is one.
+    pub fn needs_pc(&self) -> Option<&'static str> {
+        let Self { tlb, prefetch, .. } = self;
+        tlb.stages.needs_pc().or(prefetch.tlb.needs_pc()).or(tlb.speculation.needs_pc())
+    }
+
     /// The part of the machine that kernels manage.
     pub fn resources(&self) -> MachineResources {
         MachineResources {
@@ -119,6 +126,9 @@ pub struct TlbConfig {
     /// Units between the last TLB and the walk; off by default.
     #[serde(default, skip_serializing_if = "TlbStagesConfig::is_off")]
     pub stages: TlbStagesConfig,
+    /// What guesses the frames of programs' data before walks; nothing by default.
+    #[serde(default, skip_serializing_if = "SpeculationConfig::is_off")]
+    pub speculation: SpeculationConfig,
 }
 
 impl TlbConfig {

@@ -283,9 +283,17 @@ impl RecentAccesses {
         stall
     }
 
-    /// Records completion of the last access, which entered at `came` and waited for the access at `distance`.
+    /// Records the times of the last access, which entered at `came` and waited for the access at `distance`: when its
+    /// data are there for others, and when it may leave the window.
     #[inline(always)]
-    pub fn note(&mut self, progress: &mut WindowProgress, is_load: bool, times: Times, came: Cycles, distance: u64) {
+    pub fn note(
+        &mut self,
+        progress: &mut WindowProgress,
+        is_load: bool,
+        (times, leaves): (Times, Times),
+        came: Cycles,
+        distance: u64,
+    ) {
         let slot = slot(progress.accesses);
         self.complete[slot] = times.complete;
         self.chained[slot] = Chained::new(times.translation, distance);
@@ -293,13 +301,13 @@ impl RecentAccesses {
             progress.last_load = progress.accesses;
         }
         // An access that is complete before an older one cannot cause a stall: instructions wait for the older one.
-        if times.complete > progress.left {
-            progress.left = times.complete;
-            if times.complete > came {
+        if leaves.complete > progress.left {
+            progress.left = leaves.complete;
+            if leaves.complete > came {
                 let load = progress.loads + u64::from(!is_load);
                 progress.leaves_for = progress.leaves_for.min(progress.entries + self.room.window);
                 progress.loads_for = progress.loads_for.min(load + self.room.loads);
-                self.in_window.push_back(InWindow { entry: progress.entries, load, times });
+                self.in_window.push_back(InWindow { entry: progress.entries, load, times: leaves });
             }
         }
     }
@@ -376,7 +384,7 @@ mod tests {
                 // Stores leave after their translation.
                 let leaves_after = if is_load { latency } else { Cycles(draw.below(8)) };
                 let times = Times { complete: now + leaves_after, translation: Cycles::ZERO };
-                recent.note(&mut progress, is_load, times, now, 0);
+                recent.note(&mut progress, is_load, (times, times), now, 0);
                 let left = all.last().map_or(Cycles::ZERO, |noted| noted.left).max(times.complete);
                 all.push(LoggedAccess { entry: progress.entries, left });
                 if is_load {

@@ -77,7 +77,7 @@ impl WindowState {
             }
             let is_waited_for = loads | waits_for_stores;
             let times = if is_waited_for { line } else { Times { complete: ready, translation: ready - begin } };
-            entered.note(&mut next, loads, times, now, distance);
+            entered.note(&mut next, loads, (times, times), now, distance);
             if stores {
                 entered.note_store(&next, line.complete);
             }

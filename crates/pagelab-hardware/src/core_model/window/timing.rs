@@ -105,6 +105,38 @@ impl Timing for Window {
         Stall::default()
     }
 
+    /// The walker is occupied for the whole walk.
+    fn guessed_translation_stall(&mut self, miss: L1TlbMiss, guessed: Cycles, at: CoreTime) -> (Stall, Cycles) {
+        let state = &mut *self.0;
+        let begin = state.current.ready.max(at.now + state.current.enters);
+        let free = state.walkers.first(begin + miss.look_up);
+        let from = state.smt_thread.take_walk(free.begin, miss.walk, at.now);
+        let verified = from + miss.walk;
+        state.walkers.occupy(state.walkers.from(free, from), verified);
+        let end = begin + guessed;
+        if let Some(page) = miss.page {
+            state.pages.note(page, end);
+        }
+        if !state.current.is_translated {
+            state.current.begin = begin;
+        }
+        (state.current.ready, state.current.is_translated) = (end, true);
+        (Stall::default(), verified)
+    }
+
+    fn verified_data_stall(&mut self, data: Data, verified: Cycles, at: CoreTime) -> Stall {
+        let state = &mut *self.0;
+        state.access_until(data, verified, at);
+        state.make_room(state.progress.entries + 1, state.current.gap, at)
+    }
+
+    /// What is younger enters the window again, after the translation.
+    fn drop_younger(&mut self, penalty: Cycles, at: CoreTime) -> Stall {
+        let current = &mut self.0.current;
+        current.ready += penalty;
+        Stall { translation: current.ready.saturating_sub(at.now + current.enters), ..Stall::default() }
+    }
+
     /// No instruction enters the window until the line has arrived; those in it continue.
     fn fetch_stall(&mut self, latency: Cycles, at: CoreTime) -> Stall {
         let state = &mut *self.0;

@@ -142,8 +142,10 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             virtual_tables: _,
             pinned: _,
             organised: _,
+            guessed: _,
+            frames: _,
         } = &mut simulation.hw;
-        let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, tlb } = &mut units[cpu.core];
+        let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, speculation: _, tlb } = &mut units[cpu.core];
         let walker = W::from_parts(WalkerParts {
             layers: &simulation.kernels.os.layers,
             space,

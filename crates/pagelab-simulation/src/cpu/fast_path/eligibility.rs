@@ -62,7 +62,8 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         bulk_parallelism: _,
     } = cache;
     // Both paths look up the TLBs, if each entry is of one page; walkers look up those of guests and of nested walks.
-    let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages } = tlb;
+    // The loop waits for every walk.
+    let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages, speculation } = tlb;
     let MemoryConfig { bytes_per_cycle, nodes, placement: _ } = memory;
     let PrefetchConfig { l1, l2, l3, tlb: tlb_prefetchers } = prefetch;
     bytes_per_cycle.is_none()
@@ -72,6 +73,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         && ![l1, l2, l3].iter().any(|level| level.is_on())
         && tlb.organised().is_none()
         && stages.is_off()
+        && speculation.is_off()
         && tlb_prefetchers.is_off()
 }
 
@@ -145,7 +147,7 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
 /// Whether the fast path can simulate the units of this hardware.
 pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     let is_eligible = |unit: &CoreUnits| {
-        let CoreUnits { l1d: _, l1i: _, l2: _, nested, guest, stages, tlb: _ } = unit;
+        let CoreUnits { l1d: _, l1i: _, l2: _, nested, guest, stages, speculation: _, tlb: _ } = unit;
         let asks = |place: LookUpPlace, is_there: bool| place.is_on_fast_path() || !is_there;
         asks(LookUpPlace::AfterTlbs, !stages.is_empty())
             && asks(LookUpPlace::HostPages, nested.is_some())
