@@ -6,7 +6,6 @@ use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGES: u64 = 256;
-const MODELS: [&str; 1] = ["spec-tlb"];
 const TLBS: [&str; 2] = [
     r#"machine.tlb.l1d=[{"pages":["4K","2M"],"entries":4,"ways":4}]"#,
     r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":16,"ways":4}]"#,
@@ -15,6 +14,7 @@ const IN_ORDER: &str = r#"machine.core={"model":"in-order","cycles_per_instructi
 const WINDOW: &str = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
 const GROUPS: &str = "system.layers.native.placement.group_pages=64";
 const SPEC_TLB: &str = r#"machine.tlb.speculation={"model":"spec-tlb","region_pages":64}"#;
+const SPOT: &str = r#"machine.tlb.speculation={"model":"spot"}"#;
 
 /// An access by an instruction, to another line of each page, whose address depends on the access before.
 fn load(script: &mut ScriptWriter, pc: u64, page: u64) {
@@ -94,6 +94,31 @@ fn in_a_guest_both_layers_must_keep_pages_in_place() {
     let [right, wrong, none] = counts(&neither, ["right", "wrong", "none"]);
     assert_eq!(right + wrong + none, neither.values["dtlb.l2.misses"]);
     assert!(right < PAGES / 4, "{right} of {PAGES} are in place by chance");
+}
+
+#[test]
+fn an_instruction_guesses_at_a_distance_once_its_counter_allows() {
+    for (system, more) in [
+        ("radix-ca-paging", &[][..]),
+        (
+            "nested-radix-ca-paging",
+            &[r#"system.layers.host.placement={"kind":"ca-paging"}"#, "system.layers.guest.backing=on-demand"],
+        ),
+    ] {
+        let set: Vec<&str> = [SPOT].iter().chain(more).copied().collect();
+        let stats = pass(system, &set);
+        assert_eq!(counts(&stats, ["right", "wrong", "none"]), [PAGES, 0, 0], "{system}");
+        // A new instruction needs a row, and a walk that confirms it.
+        let fresh = difference(system, &set, |script, whole| {
+            map(script, PAGES);
+            (0..2).for_each(|_| (0..PAGES).for_each(|page| load(script, 0x40_1000, page)));
+            (0..if whole { PAGES } else { 0 }).for_each(|page| load(script, 0x40_2004, page));
+        });
+        assert_eq!(counts(&fresh, ["right", "wrong", "none"]), [PAGES - 2, 0, 2], "{system}");
+    }
+    // Pages that are in no run enter nothing.
+    let none = pass("radix-ca-paging", &[r#"machine.tlb.speculation={"model":"spot","run_pages":512}"#]);
+    assert_eq!(counts(&none, ["right", "wrong", "none"]), [0, 0, PAGES]);
 }
 
 /// Cycles of the data and of the translation of one access, and its walk.
@@ -188,7 +213,7 @@ fn a_guess_that_always_comes_too_late_changes_nothing() {
             stats.values
         };
         let plain = stats(r#"machine.tlb.speculation={"model":"none"}"#);
-        for model in MODELS {
+        for model in ["spec-tlb", "spot"] {
             let late = format!(r#"machine.tlb.speculation={{"model":"{model}","latency_cycles":1000000}}"#);
             assert_eq!(stats(&late), plain, "{system} {model}");
         }

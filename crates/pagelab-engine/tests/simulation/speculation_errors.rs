@@ -1,9 +1,10 @@
 //! Impossible speculations are refused, with an error that says what is possible.
 
+use crate::common::{ScriptWriter, config};
 use crate::config_errors::assert_refused;
+use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 
 const KEY: &str = "machine.tlb.speculation";
-const MODELS: [&str; 1] = ["spec-tlb"];
 
 fn set(model: &str, more: &str) -> String {
     format!(r#"{KEY}={{"model":"{model}"{more}}}"#)
@@ -15,7 +16,7 @@ fn refused(model: &str, more: &str, part: &str, words: &[&str]) {
 
 #[test]
 fn impossible_speculations() {
-    for model in MODELS {
+    for model in ["spec-tlb", "spot"] {
         refused(model, r#","entries":0"#, ".entries", &["0 is out of range", "1 to 65536"]);
         refused(model, r#","entries":65537"#, ".entries", &["1 to 65536"]);
         refused(model, r#","entries":8,"ways":3"#, ".ways", &["8 entries", "3"]);
@@ -33,5 +34,25 @@ fn impossible_speculations() {
         let more = format!(r#","region_pages":{pages}"#);
         refused("spec-tlb", &more, ".region_pages", &[&format!("{pages} is not"), "powers of two from 2 to 512"]);
     }
+    refused("spot", r#","ways":0"#, ".ways", &["0 is out of range", "1 to 32"]);
+    refused("spot", r#","confidence":4"#, ".confidence", &["4 is out of range", "1 to 3"]);
+    refused("spot", r#","confidence":0"#, ".confidence", &["1 to 3"]);
+    refused("spot", r#","initial":4"#, ".initial", &["0 to 3"]);
+    refused("spot", r#","run_pages":0"#, ".run_pages", &["1 to 512"]);
     refused("spectlb", "", ".model", &["spectlb", "spec-tlb"]);
+}
+
+#[test]
+fn a_speculation_by_instructions_refuses_programs_without_them() {
+    let outcome = |model: &str| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, 0x7f00_0000_0000, 4096);
+        script.load(0, 0x7f00_0000_0000);
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let mut simulation = Simulation::new(&config("radix", &[&set(model, "")]), vec![placed], None).unwrap();
+        simulation.run(&mut |_| true).map_err(|e| e.to_string())
+    };
+    let error = outcome("spot").unwrap_err();
+    assert!(error.contains(KEY) && error.contains("addresses of"), "{error}");
+    outcome("spec-tlb").unwrap();
 }

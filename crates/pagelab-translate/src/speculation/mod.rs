@@ -26,6 +26,7 @@
 mod none;
 mod spec_tlb;
 mod speculator;
+mod spot;
 #[macro_use]
 mod registry;
 
@@ -38,6 +39,7 @@ use serde::de::DeserializeOwned;
 pub use self::none::NoSpeculation;
 pub use self::spec_tlb::SpecTlb;
 pub use self::speculator::{Outcome, Speculator};
+pub use self::spot::Spot;
 use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -51,6 +53,7 @@ use pagelab_tables::mmu_cache::Asid;
 speculations! {
     None(NoSpeculation) = "none", "every access waits for its walk";
     SpecTlb(SpecTlb) = "spec-tlb", "pages of a reserved region are in place within it (SpecTLB)";
+    Spot(Spot) = "spot", "accesses of an instruction keep one distance between pages and frames (SpOT)";
 }
 
 /// A program's access to data whose page the TLBs do not hold.
