@@ -79,7 +79,7 @@ pub struct Hardware {
     pub vm_exit_cycles: Cycles,
     /// Counters of these exits.
     pub shadow: ShadowCounters,
-    /// The guess with which the last access has begun, until the core is told ([`Self::take_guess`]).
+    /// The guess with which the last access has begun, until the core is told.
     pub guessed: Option<Guessed>,
     /// Frames of the machine's memory.
     pub frames: u64,
