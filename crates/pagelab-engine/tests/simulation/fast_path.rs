@@ -115,6 +115,39 @@ fn cores_that_overlap_have_the_same_results() {
     }
 }
 
+const WINDOW: &str = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
+
+/// Runs each system on a machine with these keys: cores of both kinds, and one workload or all that are given.
+fn assert_same_on(sets: &[&[&str]], systems: &[&str], workloads: &[&str]) {
+    for (turn, set) in sets.iter().enumerate() {
+        for (offset, system) in systems.iter().enumerate() {
+            let source = workloads[(turn + offset) % workloads.len()];
+            for core in [&[][..], &[WINDOW]] {
+                let set: Vec<_> = [*set, core].concat().into_iter().map(str::to_owned).collect();
+                assert!(assert_same(source, system, "kabylake-7700hq", &set), "{system} {set:?}");
+            }
+        }
+    }
+}
+
+const SYSTEMS: [&str; 6] =
+    ["radix", "radix-2m", "hashed-open", "nested-radix", "nested-elastic-cuckoo", "nested-hashed-compact"];
+
+/// Prefetchers, bandwidth and nodes, for caches of known ways and of others.
+#[test]
+fn machines_with_times_have_the_same_results() {
+    let nodes = r#"machine.memory.nodes=[{"size_bytes":"16MiB","remote_latency_cycles":400},
+        {"size_bytes":"4080MiB","latency_cycles":250,"remote_latency_cycles":500,"bytes_per_cycle":2}]"#;
+    let sets: &[&[&str]] = &[
+        &["machine.prefetch.l1.ip_stride=on", "machine.prefetch.l2.stream=on", "machine.prefetch.l3.next_line=on"],
+        &["machine.memory.bytes_per_cycle=0.5"],
+        &["machine.memory_bytes=4GiB", nodes],
+        &["machine.prefetch.l1.next_line=on", "machine.memory.bytes_per_cycle=1", "machine.cache.l2.ways=16"],
+        &["machine.prefetch.l2.stream=on", "machine.tlb.l2.0.ways=6", "machine.cache.walker_entry=l2"],
+    ];
+    assert_same_on(sets, &SYSTEMS, &[WORKLOADS, &["chase:size=8MiB,accesses=15K"]].concat());
+}
+
 /// A co-runner that restarts makes others runnable before a turn.
 #[test]
 fn co_runners_have_the_same_results() {
@@ -193,9 +226,13 @@ fn random_machine(rng: &mut Rng) -> Vec<String> {
     if rng.below(3) == 0 {
         set.push("machine.cache.walker_entry=l2".to_owned());
     }
-    if rng.below(4) == 0 {
-        set.push("engine.kernel_refs=off".to_owned());
-    }
+    let more = match rng.below(8) {
+        0 | 1 => &["engine.kernel_refs=off"][..],
+        2 => &["machine.prefetch.l1.ip_stride=on", "machine.prefetch.l2.stream=on"],
+        3 => &["machine.prefetch.l3.next_line=on", "machine.memory.bytes_per_cycle=1"],
+        _ => &[],
+    };
+    set.extend(more.iter().map(|&more| more.to_owned()));
     set
 }
 
@@ -264,8 +301,17 @@ fn ordinary_accesses_take_the_fast_path() {
         assert!(taken(source, "radix", &[]) > 0.9, "{source}");
     }
     assert!(taken("random:size=16MiB,accesses=100K", "radix", &["machine.tlb.l1d.0.ways=2"]) > 0.95, "any machine");
-    let window = r#"machine.core={"model":"window","cycles_per_instruction":0.25}"#;
-    assert!(taken("random:size=16MiB,accesses=100K", "radix", &[window]) > 0.95, "a core that overlaps");
+    for set in [
+        WINDOW,
+        "machine.memory.bytes_per_cycle=1",
+        "machine.prefetch.l1.ip_stride=on",
+        "machine.prefetch.l3.stream=on",
+    ] {
+        for system in ["radix", "hashed-compact", "nested-radix", "nested-hashed-compact"] {
+            let share = taken("random:size=16MiB,accesses=100K", system, &[set]);
+            assert!(share > 0.95, "{system} {set}: {share}");
+        }
+    }
 }
 
 #[test]

@@ -247,16 +247,23 @@ impl Array {
     /// [`Self::access`] for any array, watched or not.
     #[inline(never)]
     pub fn access_any(&mut self, line: LineAddr, write: bool) -> bool {
-        let at = self.place::<AnyWays>(line);
-        let Some(way) = self.find::<AnyWays>(at) else { return false };
-        if write {
-            if self.state(at, way) == LineState::SHARED {
-                return false;
-            }
-            self.set_state(at, way, LineState::MODIFIED);
+        self.access_as::<AnyWays>(line, write)
+    }
+
+    /// [`Self::access`] for an array of these ways, watched or not.
+    #[inline(always)]
+    pub fn access_as<W: Ways>(&mut self, line: LineAddr, write: bool) -> bool {
+        let at = self.place::<W>(line);
+        let Some(way) = self.find::<W>(at) else { return false };
+        if !write {
+            self.promote::<W>(at, way);
+            return true;
         }
-        self.promote_any(at, way);
-        true
+        let is_owned = self.state(at, way) != LineState::SHARED;
+        if is_owned {
+            self.promote_modified::<W>(at, way);
+        }
+        is_owned
     }
 
     /// Inserts a line that is absent: in the lowest empty way if there is one, otherwise instead of the policy's

@@ -1,7 +1,8 @@
 //! The caches as one core sees them, for code that makes many accesses in sequence.
 
 use super::exact::Tables;
-use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
+use super::prefetch::ObservedAccess;
+use super::{Hierarchy, HitLevel, RequestOutcome, Requester, Traffic};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::host::Vectors;
@@ -9,6 +10,9 @@ use pagelab_base::ids::CoreId;
 
 /// The caches of a core, of known or unknown shape.
 pub trait CoreCaches {
+    /// Whether requests have times ([`Hierarchy::is_timed`]).
+    const ARE_TIMED: bool = false;
+
     /// See [`Hierarchy::access`].
     fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> RequestOutcome;
 
@@ -23,6 +27,28 @@ pub trait CoreCaches {
 
     /// See [`Hierarchy::may_be_contended`].
     fn may_be_contended(&self, line: LineAddr) -> bool;
+
+    /// See [`Hierarchy::set_time`].
+    #[inline(always)]
+    fn set_time(&mut self, _: Cycles) {}
+
+    /// A walk begins at `now`.
+    #[inline(always)]
+    fn begin_walk(&mut self, _now: Cycles) {}
+
+    /// Sets the time of the walk's next reference, which is `spent` after its begin.
+    #[inline(always)]
+    fn set_time_in_walk(&mut self, _spent: Cycles) {}
+
+    /// See [`Hierarchy::traffic`].
+    #[inline(always)]
+    fn traffic(&mut self) -> Option<&mut Traffic> {
+        None
+    }
+
+    /// See [`Hierarchy::prefetch_for`].
+    #[inline(always)]
+    fn prefetch_for(&mut self, _: &ObservedAccess) {}
 }
 
 /// Caches of any shape.
@@ -59,6 +85,77 @@ impl CoreCaches for AnyCaches<'_> {
     #[inline(always)]
     fn may_be_contended(&self, line: LineAddr) -> bool {
         self.all.may_be_contended(line)
+    }
+}
+
+/// Caches of any shape whose requests have times.
+pub struct TimedCaches<'a> {
+    caches: AnyCaches<'a>,
+    /// When the current walk began.
+    walk_begun: Cycles,
+}
+
+impl<'a> TimedCaches<'a> {
+    /// The caches of a core, if requests have times.
+    #[inline(always)]
+    pub fn from_hierarchy(all: &'a mut Hierarchy, core: CoreId) -> Option<Self> {
+        all.is_timed().then_some(Self { caches: AnyCaches { all, core }, walk_begun: Cycles::ZERO })
+    }
+}
+
+impl CoreCaches for TimedCaches<'_> {
+    const ARE_TIMED: bool = true;
+
+    #[inline(always)]
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> RequestOutcome {
+        // No look-up in the L1 before: it is watched.
+        let AnyCaches { all, core } = &mut self.caches;
+        all.miss_l1(*core, line, write, by)
+    }
+
+    #[inline(always)]
+    fn hint(&self, line: LineAddr) {
+        self.caches.hint(line);
+    }
+
+    #[inline(always)]
+    fn set_request_time(&mut self, now: impl FnOnce() -> Cycles) {
+        self.caches.set_request_time(now);
+    }
+
+    #[inline(always)]
+    fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool {
+        self.caches.must_defer(line, others)
+    }
+
+    #[inline(always)]
+    fn may_be_contended(&self, line: LineAddr) -> bool {
+        self.caches.may_be_contended(line)
+    }
+
+    #[inline(always)]
+    fn set_time(&mut self, now: Cycles) {
+        self.caches.all.set_time(now);
+    }
+
+    #[inline(always)]
+    fn begin_walk(&mut self, now: Cycles) {
+        self.walk_begun = now;
+    }
+
+    #[inline(always)]
+    fn set_time_in_walk(&mut self, spent: Cycles) {
+        self.caches.all.set_time(self.walk_begun + spent);
+    }
+
+    #[inline(always)]
+    fn traffic(&mut self) -> Option<&mut Traffic> {
+        self.caches.all.traffic()
+    }
+
+    #[inline(always)]
+    fn prefetch_for(&mut self, access: &ObservedAccess) {
+        self.caches.all.prefetch_for(access);
     }
 }
 

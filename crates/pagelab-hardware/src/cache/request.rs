@@ -8,7 +8,7 @@ use super::array::{Array, Evicted, LineState, SetAndTag};
 use super::coherence::{RemoteCopies, Snooped};
 use super::exact::Exact;
 use super::prefetch::CacheLevel;
-use super::shape::{Anything, Code, ManyCores, OneCore, Shape};
+use super::shape::{AnyCores, Anything, Code, ManyCores, OneCore, Shape, Timed};
 use super::ways::{AnyWays, Masked, Plain};
 use super::{Hierarchy, HitLevel, Private, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
@@ -60,6 +60,29 @@ impl Code {
             None
         }
         .unwrap_or_else(Code::for_shape::<OneCore<AnyWays, AnyWays, AnyWays>, Portable>)
+    }
+
+    /// Chooses the code for these caches if requests have times.
+    pub fn choose_timed(private: &[Private], l3: Option<&Array>) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if avx2::is_available() {
+            return Self::timed::<avx2::Avx2>(private, l3);
+        }
+        Self::timed::<Portable>(private, l3)
+    }
+
+    /// The geometries of [`Self::with`], without known sets.
+    fn timed<V: Vectors>(private: &[Private], l3: Option<&Array>) -> Self {
+        if private.len() > 1 {
+            return Code::for_shape::<Timed<Anything>, Portable>();
+        }
+        let any = Code::for_shape::<Timed<AnyCores<false>>, Portable>;
+        let (core, Some(l3)) = (&private[0], l3) else { return any() };
+        Self::fitting::<V, Timed<OneCore<Masked<8, V>, Masked<4, V>, Plain<12, V>>>>(core, l3)
+            .or_else(|| Self::fitting::<V, Timed<OneCore<Masked<8, V>, Masked<4, V>, Plain<16, V>>>>(core, l3))
+            .or_else(|| Self::fitting::<V, Timed<OneCore<Masked<8, V>, Masked<8, V>, Plain<16, V>>>>(core, l3))
+            .or_else(|| Self::fitting::<V, Timed<OneCore<Masked<8, V>, Masked<8, V>, Plain<20, V>>>>(core, l3))
+            .unwrap_or_else(any)
     }
 
     /// The code of `S` if the caches have its ways and sets.

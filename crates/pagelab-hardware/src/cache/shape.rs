@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::prefetch::ObservedAccess;
 use super::streams::LineRuns;
 use super::ways::{AnyWays, Ways};
 use super::{Hierarchy, RequestOutcome, Requester};
@@ -36,6 +37,10 @@ pub(super) trait Shape: Sized {
     fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut LineRuns) {
         caches.write_lines::<Self>(core, first, lines, found);
     }
+
+    /// Implements [`Hierarchy::prefetch_for`].
+    #[inline(always)]
+    fn prefetch_for(_: &mut Hierarchy, _: &ObservedAccess) {}
 }
 
 pub(super) struct OneCore<L1, L2, L3>(PhantomData<(L1, L2, L3)>);
@@ -68,7 +73,19 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
     type L1 = AnyWays;
     type L2 = AnyWays;
     type L3 = AnyWays;
+}
 
+/// `S` with traffic.
+pub(super) struct Timed<S>(PhantomData<S>);
+
+impl<S: Shape> Shape for Timed<S> {
+    const COHERENT: bool = S::COHERENT;
+    const HAS_TRAFFIC: bool = true;
+    type L1 = S::L1;
+    type L2 = S::L2;
+    type L3 = S::L3;
+
+    #[inline(always)]
     fn serve_miss(
         caches: &mut Hierarchy,
         core: CoreId,
@@ -79,8 +96,14 @@ impl<const COHERENT: bool> Shape for AnyCores<COHERENT> {
         caches.serve_timed::<Self>(core, line, write, requester)
     }
 
+    #[inline(always)]
     fn write_lines(caches: &mut Hierarchy, core: CoreId, first: LineAddr, lines: u64, found: &mut LineRuns) {
         caches.write_lines_timed::<Self>(core, first, lines, found);
+    }
+
+    #[inline(always)]
+    fn prefetch_for(caches: &mut Hierarchy, access: &ObservedAccess) {
+        caches.prefetch_at_levels::<Self>(access);
     }
 }
 
@@ -91,12 +114,14 @@ pub(super) struct Code {
     pub miss_l1: fn(&mut Hierarchy, CoreId, LineAddr, bool, Requester) -> RequestOutcome,
     /// The loop of [`Hierarchy::zero_lines`]. Arguments: core, first line, number of lines, and where they were.
     pub write_lines: fn(&mut Hierarchy, CoreId, LineAddr, u64, &mut LineRuns),
+    /// Implements [`Hierarchy::prefetch_for`].
+    pub prefetch_for: fn(&mut Hierarchy, &ObservedAccess),
 }
 
 impl Code {
     /// The code of a shape, which uses the vectors `V`.
     pub fn for_shape<S: Shape, V: Vectors>() -> Self {
-        Self { miss_l1: serve_miss::<S, V>, write_lines: write_lines::<S, V> }
+        Self { miss_l1: serve_miss::<S, V>, write_lines: write_lines::<S, V>, prefetch_for: prefetch_for::<S, V> }
     }
 }
 
@@ -138,4 +163,18 @@ fn write_lines<S: Shape, V: Vectors>(
         }
     }
     V::run(Lines::<S>(caches, core, first, lines, found, PhantomData));
+}
+
+/// [`Shape::prefetch_for`], compiled for `V`.
+fn prefetch_for<S: Shape, V: Vectors>(caches: &mut Hierarchy, access: &ObservedAccess) {
+    struct Ahead<'a, S>(&'a mut Hierarchy, &'a ObservedAccess, PhantomData<S>);
+    impl<S: Shape> VectorWork for Ahead<'_, S> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<V: Vectors>(self) {
+            S::prefetch_for(self.0, self.1);
+        }
+    }
+    V::run(Ahead::<S>(caches, access, PhantomData));
 }

@@ -5,16 +5,17 @@
 //! waits for the rest. So requests have times. For a program's access the core model gives the time at which it issues
 //! ([`Traffic::arrival`]). All other requests are made at the time set by [`Hierarchy::set_time`].
 
+mod ahead;
+
 use super::array::Evicted;
 use super::memory::{MainMemory, MemoryConfig, MemoryCounts, RequestKind};
 use super::prefetch::unit::Unit;
-use super::prefetch::{CacheLevel, Demand, LevelPrefetchConfig, ObservedAccess, PrefetchCounts, Proposals};
-use super::shape::{AnyCores, Anything, Code, Shape};
+use super::prefetch::{CacheLevel, LevelPrefetchConfig, PrefetchCounts, Proposals};
+use super::shape::{Code, Shape};
 use super::streams::LineRuns;
 use super::{Hierarchy, HitLevel, RequestOutcome, Requester};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
-use pagelab_base::host::Portable;
 use pagelab_base::ids::{CoreId, NodeId};
 
 /// The cause of a fill.
@@ -45,6 +46,8 @@ pub struct Traffic {
     now: Cycles,
     /// Units of L1 and L2 for one core after the other, then the L3's unit.
     units: Vec<Unit>,
+    /// Whether any of them has a prefetcher.
+    prefetches: bool,
     filling: Filling,
     last_request: LastRequest,
     /// Present if memory has more than a latency.
@@ -59,11 +62,13 @@ pub struct Traffic {
 
 impl Traffic {
     fn new(levels: [&LevelPrefetchConfig; 3], memory: Option<MainMemory>, cores: usize) -> Self {
+        let prefetches = levels.iter().any(|level| level.is_on());
         let private = (0..cores).flat_map(|_| [Unit::new(levels[0]), Unit::new(levels[1])]);
         let (line, by) = (LineAddr(0), Requester::Data);
         Self {
             now: Cycles::ZERO,
             units: private.chain([Unit::new(levels[2])]).collect(),
+            prefetches,
             filling: Filling::Prefetch,
             last_request: LastRequest {
                 core: CoreId::FIRST,
@@ -132,6 +137,9 @@ impl Traffic {
 
     /// Arrival of a line: `hit`, or later if the line is in flight.
     fn fill_time(&mut self, core: CoreId, line: LineAddr, from: Cycles, hit: Cycles) -> Cycles {
+        if !self.prefetches {
+            return hit;
+        }
         CacheLevel::ALL.into_iter().fold(hit, |arrival, level| self.unit(level, core).arrival(line, from, arrival))
     }
 
@@ -143,7 +151,7 @@ impl Traffic {
             HitLevel::L3 => Some(CacheLevel::L3),
             HitLevel::Remote | HitLevel::Dram => None,
         };
-        let first_use = level.filter(|&level| self.unit(level, core).take_unused(line));
+        let first_use = level.filter(|&level| self.prefetches && self.unit(level, core).take_unused(line));
         self.last_request = LastRequest { core, line, by, served, first_use, at: self.now };
     }
 }
@@ -156,10 +164,7 @@ impl Hierarchy {
         let memory = (!memory.is_plain()).then(|| MainMemory::new(memory, of_core, plain));
         self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
         self.private.iter_mut().for_each(|private| private.l1.watch());
-        self.code = match self.private.len() {
-            1 => Code::for_shape::<AnyCores<false>, Portable>(),
-            _ => Code::for_shape::<Anything, Portable>(),
-        };
+        self.code = Code::choose_timed(&self.private, self.l3.as_ref());
     }
 
     /// State of prefetchers and memory, if modelled.
@@ -254,6 +259,7 @@ impl Hierarchy {
 
     /// A whole request with traffic. For a program's request, the returned latency excludes traffic, since the core
     /// model knows when the access issues and asks for the arrival; for other requests it includes traffic.
+    #[inline(always)]
     pub(super) fn serve_timed<S: Shape>(
         &mut self,
         core: CoreId,
@@ -265,7 +271,7 @@ impl Hierarchy {
             traffic.filling = Filling::Request(line, by);
         }
         let private = &mut self.private[core];
-        let in_l1 = !(by == Requester::Walk && self.walker_at_l2) && private.l1.access_any(line, write);
+        let in_l1 = !(by == Requester::Walk && self.walker_at_l2) && private.l1.access_as::<S::L1>(line, write);
         let outcome = if in_l1 {
             private.stats.served[by as usize][HitLevel::L1 as usize] += 1;
             RequestOutcome { served: HitLevel::L1, cycles: self.l1_latency() }
@@ -298,6 +304,7 @@ impl Hierarchy {
     }
 
     /// The loop of a bulk write with traffic.
+    #[inline(always)]
     pub(super) fn write_lines_timed<S: Shape>(
         &mut self,
         core: CoreId,
@@ -310,7 +317,7 @@ impl Hierarchy {
             if let Some(traffic) = &mut self.traffic {
                 traffic.filling = Filling::Request(line, Requester::Kernel);
             }
-            let served = if self.private[core].l1.access_any(line, true) {
+            let served = if self.private[core].l1.access_as::<S::L1>(line, true) {
                 HitLevel::L1
             } else {
                 self.request::<S>(core, line, true, false).served
@@ -328,83 +335,6 @@ impl Hierarchy {
         }
     }
 
-    /// Shows the prefetchers the program's last access, after the core model has timed it.
-    pub fn prefetch_for(&mut self, access: &ObservedAccess) {
-        if self.private.len() == 1 {
-            self.prefetch_at_levels::<AnyCores<false>>(access);
-        } else {
-            self.prefetch_at_levels::<Anything>(access);
-        }
-    }
-
-    fn prefetch_at_levels<S: Shape>(&mut self, access: &ObservedAccess) {
-        let Some(traffic) = &mut self.traffic else { return };
-        let LastRequest { core, served, first_use, at, .. } = traffic.last_request;
-        traffic.filling = Filling::Prefetch;
-        for level in CacheLevel::ALL {
-            let (reaches, missed) = match level {
-                CacheLevel::L1 => (true, served != HitLevel::L1),
-                CacheLevel::L2 => (served != HitLevel::L1, served != HitLevel::L2),
-                CacheLevel::L3 => (matches!(served, HitLevel::L3 | HitLevel::Dram), served == HitLevel::Dram),
-            };
-            let Some(traffic) = &mut self.traffic else { return };
-            if !reaches || !traffic.unit(level, core).is_on() {
-                continue;
-            }
-            let mut proposals = std::mem::take(&mut traffic.proposals);
-            let demand = Demand::new(access, missed, first_use == Some(level));
-            traffic.unit(level, core).demand(&demand, &mut proposals);
-            proposals.lines().iter().for_each(|&line| self.fetch_ahead::<S>(level, core, line, at));
-            if let Some(traffic) = &mut self.traffic {
-                traffic.proposals = proposals;
-            }
-        }
-    }
-
-    /// Fetches a line into a level, unless the core has it there or nearer.
-    fn fetch_ahead<S: Shape>(&mut self, level: CacheLevel, core: CoreId, line: LineAddr, at: Cycles) {
-        let is_there = match level {
-            CacheLevel::L1 => self.private[core].l1.state_of::<S::L1>(line).is_some(),
-            CacheLevel::L2 => self.private[core].state::<S>(line).is_some(),
-            CacheLevel::L3 => {
-                self.l3.as_ref().is_some_and(|l3| l3.state_of::<S::L3>(line).is_some())
-                    || self.private.iter().any(|private| private.state::<S>(line).is_some())
-            }
-        };
-        let Some(traffic) = self.traffic.as_mut().filter(|_| !is_there) else { return };
-        if !traffic.unit(level, core).has_room(at) {
-            return;
-        }
-        let served = match level {
-            CacheLevel::L1 => self.request::<S>(core, line, false, false).served,
-            CacheLevel::L2 => self.request::<S>(core, line, false, true).served,
-            CacheLevel::L3 => self.fetch::<S>(core, line, false).0.served,
-        };
-        let latency = Cycles::from(self.latency[served as usize]);
-        let Some(traffic) = &mut self.traffic else { return };
-        let is_from_memory = served == HitLevel::Dram;
-        let taken = if is_from_memory {
-            traffic.memory_latency(core, line, RequestKind::Prefetch, at, latency)
-        } else {
-            latency
-        };
-        traffic.write(at);
-        let hit = at + taken;
-        let arrival = traffic.fill_time(core, line, at, hit);
-        // A nearer level's prefetch counts as a use of a farther level's.
-        let farther = match served {
-            HitLevel::L2 => Some(CacheLevel::L2),
-            HitLevel::L3 => Some(CacheLevel::L3),
-            HitLevel::L1 | HitLevel::Remote | HitLevel::Dram => None,
-        };
-        if let Some(unit) = farther.map(|level| traffic.unit(level, core))
-            && unit.take_unused(line)
-        {
-            unit.count_use(arrival - hit, None);
-        }
-        traffic.unit(level, core).begin(line, at, arrival, is_from_memory);
-    }
-
     /// Records that a line was filled into a level, and which line it replaced.
     #[inline(always)]
     pub(super) fn note_fill<S: Shape>(
@@ -417,7 +347,7 @@ impl Hierarchy {
         if !S::HAS_TRAFFIC {
             return;
         }
-        let Some(traffic) = &mut self.traffic else { return };
+        let Some(traffic) = self.traffic.as_mut().filter(|traffic| traffic.prefetches) else { return };
         let filling = traffic.filling;
         let unit = traffic.unit(level, core);
         unit.note_fill(line, filling == Filling::Request(line, Requester::Walk));
@@ -435,7 +365,7 @@ impl Hierarchy {
         if !S::HAS_TRAFFIC {
             return;
         }
-        let Some(traffic) = &mut self.traffic else { return };
+        let Some(traffic) = self.traffic.as_mut().filter(|traffic| traffic.prefetches) else { return };
         levels.iter().for_each(|&level| traffic.unit(level, core).lose(line));
     }
 }
@@ -443,9 +373,12 @@ impl Hierarchy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::prefetch::ObservedAccess;
+    use crate::cache::shape::{AnyCores, Anything, Timed};
     use crate::cache::test_support::sandy_bridge;
     use crate::cache::{CacheConfig, CacheStats, Inclusion, ReplacementPolicy, WalkerEntry};
     use pagelab_base::addr::{LINE_SHIFT, MachineAddr, PageSize, VirtAddr};
+    use pagelab_base::host::Portable;
     use pagelab_base::rng::Rng;
     use pagelab_base::translation::Translation;
     use pagelab_trace::quantity::Bytes;
@@ -575,6 +508,28 @@ mod tests {
             }
             assert!(counts.iter().all(|count| count.issued > 0) && counts[0].useful > 0, "{counts:?}");
             assert_eq!(run(caches, cores).0, took, "the same again");
+        }
+    }
+
+    #[test]
+    fn known_ways_change_nothing() {
+        let all = [(CacheLevel::L1, 2), (CacheLevel::L2, 0), (CacheLevel::L3, 1)]
+            .map(|(level, n)| LevelPrefetchConfig::samples(level).remove(n));
+        for (config, cores) in variants() {
+            for (l2_ways, l3_ways) in [(8, 16), (8, 20), (4, 16), (4, 12)] {
+                let mut config = config.clone();
+                let (l2, l3) = (config.l2.as_mut().unwrap(), config.l3.as_mut().unwrap());
+                (l2.ways, l3.ways, l3.size_bytes) = (l2_ways, l3_ways, Bytes(u64::from(l3_ways) << 11));
+                let mut known = Hierarchy::new(&config, cores, 1).unwrap();
+                set(&mut known, [&all[0], &all[1], &all[2]]);
+                let mut any = known.clone();
+                any.code = match cores {
+                    1 => Code::for_shape::<Timed<AnyCores<false>>, Portable>(),
+                    _ => Code::for_shape::<Timed<Anything>, Portable>(),
+                };
+                let (expected, found) = (run(any, cores), run(known, cores));
+                assert_eq!((found.0, found.1, found.2), (expected.0, expected.1, expected.2), "{l2_ways} {l3_ways}");
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::core::FastCore;
 use super::eligibility::{hardware_is_eligible, is_eligible};
 use super::listed::Listed;
-use super::machine::{AnyMachine, MachineShape, OneCore};
+use super::machine::{AnyMachine, MachineShape, OneCore, Timed};
 use super::native::Native;
 use super::nested::Nested;
 use super::nested_listed::NestedListed;
@@ -51,49 +51,68 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
 }
 
 fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
+    if hw.caches.is_timed() {
+        return timed_code::<C>(hw, walks);
+    }
     #[cfg(target_arch = "x86_64")]
     if avx2::is_available() {
         return vector_code::<avx2::Avx2, C>(hw, walks);
     }
-    code::<AnyMachine, Portable, C>(walks)
+    code::<AnyMachine, AnyMachine, Portable, C>(walks)
+}
+
+/// The code for machines whose requests have times.
+fn timed_code<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
+    type Any = Timed<AnyMachine>;
+    #[cfg(target_arch = "x86_64")]
+    if avx2::is_available() {
+        type Known<const T: usize> = Timed<OneCore<avx2::Avx2, T, 0, 0, 0, 0, 0, 0>>;
+        return None
+            .or_else(|| fitting::<Known<12>, Any, avx2::Avx2, C>(hw, walks))
+            .unwrap_or_else(|| code::<Any, Any, avx2::Avx2, C>(walks));
+    }
+    code::<Any, Any, Portable, C>(walks)
 }
 
 /// The code for those preset machines that have a shape of their own; for others, the code for [`AnyMachine`].
 fn vector_code<V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
-    None.or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 12, 8192>, V, C>(hw, walks))
-        .or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 16, 12288>, V, C>(hw, walks))
-        .or_else(|| fitting::<OneCore<V, 8, 8, 64, 8, 512, 20, 16384>, V, C>(hw, walks))
-        .or_else(|| fitting::<OneCore<V, 4, 8, 128, 8, 1024, 20, 12288>, V, C>(hw, walks))
-        .unwrap_or_else(|| code::<AnyMachine, V, C>(walks))
+    None.or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 12, 8192>, AnyMachine, V, C>(hw, walks))
+        .or_else(|| fitting::<OneCore<V, 12, 8, 64, 4, 1024, 16, 12288>, AnyMachine, V, C>(hw, walks))
+        .or_else(|| fitting::<OneCore<V, 8, 8, 64, 8, 512, 20, 16384>, AnyMachine, V, C>(hw, walks))
+        .or_else(|| fitting::<OneCore<V, 4, 8, 128, 8, 1024, 20, 12288>, AnyMachine, V, C>(hw, walks))
+        .unwrap_or_else(|| code::<AnyMachine, AnyMachine, V, C>(walks))
 }
 
-fn fitting<M: MachineShape, V: Vectors, C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> Option<FastPath> {
+fn fitting<M: MachineShape, A: MachineShape, V: Vectors, C: CompiledCore>(
+    hw: &mut Hardware,
+    walks: Walks,
+) -> Option<FastPath> {
     // All cores have the same shape.
     let unit = &mut hw.units[0];
     let fits = M::first(&mut unit.l1d).is_some()
         && M::second(&mut unit.l2).is_some()
         && M::caches(&mut hw.caches, CoreId::FIRST).is_some();
-    fits.then(|| code::<M, V, C>(walks))
+    fits.then(|| code::<M, A, V, C>(walks))
 }
 
-/// With several programs there are usually several cores: that variant is compiled for [`AnyMachine`] machine only.
-fn code<M: MachineShape, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
+/// With several programs there are usually several cores: that variant is compiled for machines of any shape, `A`.
+fn code<M: MachineShape, A: MachineShape, V: Vectors, C: CompiledCore>(walks: Walks) -> FastPath {
     match walks {
         Walks::Native => FastPath {
             alone: replay::<ByNative<M>, C, V, false>,
-            with_other_cpus: replay::<ByNative<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByNative<A>, C, Portable, true>,
         },
         Walks::Listed => FastPath {
             alone: replay::<ByListed<M>, C, V, false>,
-            with_other_cpus: replay::<ByListed<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByListed<A>, C, Portable, true>,
         },
         Walks::Nested => FastPath {
             alone: replay::<ByNested<M>, C, V, false>,
-            with_other_cpus: replay::<ByNested<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByNested<A>, C, Portable, true>,
         },
         Walks::NestedListed => FastPath {
             alone: replay::<ByNestedListed<M>, C, V, false>,
-            with_other_cpus: replay::<ByNestedListed<AnyMachine>, C, Portable, true>,
+            with_other_cpus: replay::<ByNestedListed<A>, C, Portable, true>,
         },
     }
 }

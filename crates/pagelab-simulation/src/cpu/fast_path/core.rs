@@ -23,33 +23,33 @@ use pagelab_translate::tlb_arrays::{self, Level};
 
 /// Counters of the loop, which the compiler can keep in the processor's registers.
 #[derive(Clone, Copy, Default)]
-struct RegisterCounts {
+pub(super) struct RegisterCounts {
     filtered: u64,
-    writes: u64,
+    pub writes: u64,
     /// Look-ups that hit in the second-level TLB.
-    second_level_hits: u64,
-    walks: u64,
-    walk_cycles: Cycles,
+    pub second_level_hits: u64,
+    pub walks: u64,
+    pub walk_cycles: Cycles,
 }
 
 /// A core on the fast path, see the module's text.
 pub(super) struct FastCore<'a, M: MachineShape, W, C> {
-    asid: Asid,
-    filter: Filter,
-    clock: CpuClock<C>,
+    pub(super) asid: Asid,
+    pub(super) filter: Filter,
+    pub(super) clock: CpuClock<C>,
     l1_latency: Cycles,
-    counted: RegisterCounts,
-    first: Level<'a, M::First<'a>>,
+    pub(super) counted: RegisterCounts,
+    pub(super) first: Level<'a, M::First<'a>>,
     instructions: &'a mut Tlb,
-    second: Level<'a, M::Second<'a>>,
-    second_latency: Cycles,
+    pub(super) second: Level<'a, M::Second<'a>>,
+    pub(super) second_latency: Cycles,
     tlb: &'a mut TlbCounters,
-    walker: W,
+    pub(super) walker: W,
     walks: &'a mut WalkCounts,
-    memory: WalkMemory<M::Caches<'a>>,
+    pub(super) memory: WalkMemory<M::Caches<'a>>,
     looks_ahead: bool,
     /// The smallest clock of the other CPUs.
-    others: Cycles,
+    pub(super) others: Cycles,
     /// Like the field of [`Simulation`].
     filter_hits_only: bool,
     cpu: CpuParts<'a>,
@@ -192,6 +192,20 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             if access.maker.is_kernel() {
                 break;
             }
+            if M::Caches::ARE_TIMED {
+                if self.looks_ahead {
+                    self.walker.look_ahead(&self.memory.caches, accesses, at);
+                }
+                let branches = branches.get(at).copied().unwrap_or_default();
+                if self.timed_access(access, branches).is_none() {
+                    break;
+                }
+                at += 1;
+                if MANY && self.clock.now() > limit {
+                    break;
+                }
+                continue;
+            }
             let answers = self.filter.answers(access);
             if answers && (MANY || !self.clock.models_dependencies()) {
                 let hits = scan::<MANY, _>(&accesses[at..], &self.filter, &StopCondition { clock: &self.clock, limit });
@@ -290,11 +304,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
     /// Translates an address and looks up its line in the caches.
     #[inline(always)]
     fn data(&mut self, access: &Access, write: bool, translating: &mut Option<L1TlbMiss>) -> Option<DataLocation> {
-        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
-        if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
-            return None;
-        }
-        self.fetch(access.pc)?;
+        self.begin(access)?;
         let va = VirtAddr(access.vaddr);
         self.memory.caches.set_request_time(|| self.clock.now());
         let (translation, is_held) = match self.filter.translation(va, write) {
@@ -318,6 +328,16 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         let (loads, stores) = (0b0001, 0b0110 * u8::from(write));
         self.filter.learn(va, translation, if unproven { 0 } else { loads | stores });
         Some(DataLocation { latency: outcome.cycles.into(), line: line.0 })
+    }
+
+    /// `None` for an access of several lines, or by an instruction whose page must be translated.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, access: &Access) -> Option<()> {
+        let last = (access.vaddr + u64::from(access.size_bytes) - 1) >> LINE_SHIFT;
+        if last != access.vaddr >> LINE_SHIFT || access.kind == AccessKind::Fetch {
+            return None;
+        }
+        self.fetch(access.pc)
     }
 
     /// Looks up the page of an instruction, if it is another page than the last one.
@@ -355,10 +375,8 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             }
             tlb_arrays::TlbLookup::Unfit => return None,
             tlb_arrays::TlbLookup::Nothing => {
-                let mut cycles = Cycles::ZERO;
-                let translation = self.walker.walk(&mut self.memory, va, write, &mut cycles)?;
-                self.counted.walks += 1;
-                self.counted.walk_cycles += cycles;
+                let found = self.walker.find(va, write)?;
+                let (translation, cycles) = self.walk(va, write, &found);
                 self.wait_for_translation(cycles, translation, later);
                 self.second.insert(self.asid, va, translation);
                 translation
@@ -366,5 +384,15 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         };
         self.first.insert(self.asid, va, translation);
         Some(translation)
+    }
+
+    /// Walks for `va` the way that the walker has just found; returns the cycles, too.
+    #[inline(always)]
+    pub(super) fn walk(&mut self, va: VirtAddr, write: bool, found: &W::Found) -> (Translation, Cycles) {
+        let mut cycles = Cycles::ZERO;
+        let translation = self.walker.walk(&mut self.memory, va, write, found, &mut cycles);
+        self.counted.walks += 1;
+        self.counted.walk_cycles += cycles;
+        (translation, cycles)
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::{CoreId, LayerId};
-use pagelab_hardware::cache::{CacheConfig, MemoryConfig};
+use pagelab_hardware::cache::CacheConfig;
 use pagelab_hardware::core_model::{BranchPredictor, CoreConfig};
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
 use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
@@ -24,7 +24,6 @@ pub(super) fn is_eligible(config: &Config) -> bool {
         && engine_is_eligible(engine)
 }
 
-/// Prefetchers, and memory with more than a latency, need the time of each access.
 fn machine_is_eligible(machine: &MachineConfig) -> bool {
     let MachineConfig {
         name: _,
@@ -40,7 +39,8 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         // Designs that are looked up by entry are refused below; walkers look up all others.
         mmu_cache: _,
         cache,
-        memory,
+        // Decide whether requests have times, for which the loop has its own code.
+        memory: _,
         // Both paths call the kernel's handlers.
         bulk: _,
         prefetch,
@@ -64,13 +64,9 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
     // Both paths look up the TLBs, if each entry is of one page; walkers look up those of guests and of nested walks.
     // The loop waits for every walk.
     let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages, speculation } = tlb;
-    let MemoryConfig { bytes_per_cycle, nodes, placement: _ } = memory;
-    let PrefetchConfig { l1, l2, l3, tlb: tlb_prefetchers } = prefetch;
-    bytes_per_cycle.is_none()
-        && nodes.is_empty()
-        && l1i.is_none()
+    let PrefetchConfig { l1: _, l2: _, l3: _, tlb: tlb_prefetchers } = prefetch;
+    l1i.is_none()
         && core_is_eligible(core)
-        && ![l1, l2, l3].iter().any(|level| level.is_on())
         && tlb.organised().is_none()
         && stages.is_off()
         && speculation.is_off()
@@ -156,6 +152,5 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     !hw.units.is_empty()
         && (LookUpPlace::AfterTlbs.is_on_fast_path() || hw.shared_stages.is_empty())
         && hw.units.iter().all(is_eligible)
-        && !hw.caches.is_timed()
         && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(CoreId::FIRST, layer).is_asked_by_entry())
 }

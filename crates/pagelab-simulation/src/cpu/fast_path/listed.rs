@@ -19,8 +19,11 @@ use pagelab_translate::walker::UnsparedRefs;
 
 /// Reads the entries of walks. Not a closure: that would not be compiled for the loop's vector instructions.
 pub(super) trait EntryReader {
-    /// Makes the `n`th reference of a walk and adds its cycles.
-    fn read(&mut self, n: usize, at: &WalkRef, cycles: &mut Cycles);
+    /// Whether references have times.
+    const IS_TIMED: bool;
+
+    /// Makes the `n`th reference of a walk and adds its cycles. The whole walk began `before` and `cycles` ago.
+    fn read(&mut self, n: usize, at: &WalkRef, before: Cycles, cycles: &mut Cycles);
 }
 
 /// Reads entries at addresses of the machine, for the layer whose references are at `place` in [`References`].
@@ -30,9 +33,11 @@ struct OnMachine<'a, C> {
 }
 
 impl<C: CoreCaches> EntryReader for OnMachine<'_, C> {
+    const IS_TIMED: bool = C::ARE_TIMED;
+
     #[inline(always)]
-    fn read(&mut self, _: usize, at: &WalkRef, cycles: &mut Cycles) {
-        *cycles += self.memory.read(self.place, at.level, MachineAddr(at.addr.0));
+    fn read(&mut self, _: usize, at: &WalkRef, before: Cycles, cycles: &mut Cycles) {
+        *cycles += self.memory.read(self.place, at.level, MachineAddr(at.addr.0), before + *cycles);
     }
 }
 
@@ -72,9 +77,17 @@ impl<'a> ListedTable<'a> {
         serves.then(|| Translation::from_mapping(&page))
     }
 
-    /// Makes the references of a list that the MMU cache does not spare.
+    /// Makes the references of a list that the MMU cache does not spare, and adds their cycles. The whole walk began
+    /// `before` and `cycles` ago.
     #[inline(always)]
-    pub fn walk(&mut self, va: VirtAddr, list: &WalkList, cycles: &mut Cycles, mut reader: impl EntryReader) {
+    pub fn walk<R: EntryReader>(
+        &mut self,
+        va: VirtAddr,
+        list: &WalkList,
+        before: Cycles,
+        cycles: &mut Cycles,
+        mut reader: R,
+    ) {
         let spared = self.upper.look_up(self.asid, va, list);
         let refs = list.refs();
         *cycles += list.lead_cycles + spared.cycles;
@@ -82,7 +95,14 @@ impl<'a> ListedTable<'a> {
         let (mut step, mut slowest) = (u8::MAX, Cycles::ZERO);
         for n in UnsparedRefs::new(refs.len(), spared.skip) {
             let mut spent = Cycles::ZERO;
-            reader.read(n, &refs[n], &mut spent);
+            let mut before_read = Cycles::ZERO;
+            if R::IS_TIMED {
+                before_read = before + *cycles;
+                if refs[n].step != step {
+                    before_read += slowest;
+                }
+            }
+            reader.read(n, &refs[n], before_read, &mut spent);
             if refs[n].step == step {
                 slowest = slowest.max(spent);
             } else {
@@ -94,17 +114,18 @@ impl<'a> ListedTable<'a> {
         self.upper.fill(self.asid, va, list, refs.len(), spared.skip, self.mem);
     }
 
-    /// A whole walk on the bare machine.
+    /// A walk on the bare machine; as [`Self::walk`].
     #[inline(always)]
     pub fn walk_on_machine<C: CoreCaches>(
         &mut self,
         memory: &mut WalkMemory<C>,
         va: VirtAddr,
         list: &WalkList,
+        before: Cycles,
         cycles: &mut Cycles,
     ) {
         let place = self.place;
-        self.walk(va, list, cycles, OnMachine { memory, place });
+        self.walk(va, list, before, cycles, OnMachine { memory, place });
     }
 
     /// Prefetches on the host what [`Self::peek`] will read.
@@ -142,17 +163,24 @@ impl<'a, M: MachineShape> Walker<'a, M> for Listed<'a> {
         Some(Self { table, list: WalkList::new() })
     }
 
+    type Found = Translation<PhysAddr>;
+
+    #[inline(always)]
+    fn find(&mut self, va: VirtAddr, write: bool) -> Option<Translation<PhysAddr>> {
+        self.table.find(va, write, &mut self.list)
+    }
+
     #[inline(always)]
     fn walk(
         &mut self,
         memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
-        write: bool,
+        _: bool,
+        &found: &Translation<PhysAddr>,
         cycles: &mut Cycles,
-    ) -> Option<Translation> {
-        let found = self.table.find(va, write, &mut self.list)?;
-        self.table.walk_on_machine(memory, va, &self.list, cycles);
-        Some(found.on_bare_machine())
+    ) -> Translation {
+        self.table.walk_on_machine(memory, va, &self.list, Cycles::ZERO, cycles);
+        found.on_bare_machine()
     }
 
     #[inline(always)]

@@ -61,7 +61,7 @@ impl<'a, U: Pass> WalkedTable<'a, U> {
         cycles: &mut Cycles,
     ) {
         for level in self.pass(va, way, cycles) {
-            *cycles += memory.read(self.place, level, MachineAddr(way.entry_addr(level, va).0));
+            *cycles += memory.read(self.place, level, MachineAddr(way.entry_addr(level, va).0), *cycles);
         }
     }
 
@@ -100,20 +100,28 @@ impl<'a, M: MachineShape> Walker<'a, M> for Native<'a, M::Upper<'a>> {
         WalkedTable::new(layers, space, upper, 0).map(Self)
     }
 
+    type Found = WalkPath;
+
+    #[inline(always)]
+    fn find(&mut self, va: VirtAddr, write: bool) -> Option<WalkPath> {
+        let way = self.0.ways.get(va)?;
+        if !way.serves(write) {
+            return None;
+        }
+        Some(way)
+    }
+
     #[inline(always)]
     fn walk(
         &mut self,
         memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
-        write: bool,
+        _: bool,
+        way: &WalkPath,
         cycles: &mut Cycles,
-    ) -> Option<Translation> {
-        let way = self.0.ways.get(va)?;
-        if !way.serves(write) {
-            return None;
-        }
-        self.0.walk(memory, va, &way, cycles);
-        Some(way.translation().on_bare_machine())
+    ) -> Translation {
+        self.0.walk(memory, va, way, cycles);
+        way.translation().on_bare_machine()
     }
 
     #[inline(always)]

@@ -100,38 +100,45 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         })
     }
 
+    /// The guest's way, and the host's to the data.
+    type Found = [WalkPath; 2];
+
     #[inline(always)]
-    fn walk(
-        &mut self,
-        memory: &mut WalkMemory<M::Caches<'a>>,
-        va: VirtAddr,
-        write: bool,
-        cycles: &mut Cycles,
-    ) -> Option<Translation> {
+    fn find(&mut self, va: VirtAddr, write: bool) -> Option<[WalkPath; 2]> {
         let way = self.guest.ways.get(va)?;
         if !way.serves(write) {
             return None;
         }
         let data = way.translation().address(va);
         let below = self.host.ways.get(VirtAddr(data.0))?;
-        if !below.serves(write) || !self.find_tables(&way, va) {
-            return None;
-        }
+        (below.serves(write) && self.find_tables(&way, va)).then_some([way, below])
+    }
+
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        memory: &mut WalkMemory<M::Caches<'a>>,
+        va: VirtAddr,
+        write: bool,
+        [way, below]: &[WalkPath; 2],
+        cycles: &mut Cycles,
+    ) -> Translation {
+        let data = way.translation().address(va);
         let asid = self.guest_asid;
         let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles));
         if held.is_none() {
-            for level in self.guest.pass(va, &way, cycles) {
+            for level in self.guest.pass(va, way, cycles) {
                 let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
                 let entry = way.entry_addr(level, va);
                 let page = self.through_host(memory, entry, &to_table, false, cycles);
-                *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)));
+                *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)), *cycles);
             }
             if let Some(tlb) = &mut self.guest_tlb {
                 tlb.fill(&Entry { asid, va, translation: way.translation() }, FillSource::Walk, &mut NoLines);
             }
         }
-        let page = self.through_host(memory, data, &below, write, cycles);
-        Some(way.translation().through(va, page))
+        let page = self.through_host(memory, data, below, write, cycles);
+        way.translation().through(va, page)
     }
 
     #[inline(always)]

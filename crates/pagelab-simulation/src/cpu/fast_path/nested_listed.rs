@@ -58,14 +58,15 @@ impl Host<'_> {
         walk.end.is_some()
     }
 
-    /// Translates a guest-physical address by a walk that [`Self::find`] has set.
+    /// Translates a guest-physical address by a walk that [`Self::find`] has set, and adds the cycles. The whole walk
+    /// of the access began `before` and `cycles` ago.
     #[inline(always)]
     fn translate<C: CoreCaches>(
         &mut self,
         memory: &mut WalkMemory<C>,
         walk: &HostWalk,
-        addr: PhysAddr,
-        write: bool,
+        (addr, write): (PhysAddr, bool),
+        before: Cycles,
         cycles: &mut Cycles,
     ) -> Translation {
         let (asid, va) = (self.table.asid, VirtAddr(addr.0));
@@ -75,7 +76,7 @@ impl Host<'_> {
         {
             return hit;
         }
-        self.table.walk_on_machine(memory, va, &walk.list, cycles);
+        self.table.walk_on_machine(memory, va, &walk.list, before, cycles);
         if let Some(tlb) = &mut self.nested_tlb {
             tlb.fill(&Entry { asid, va, translation }, FillSource::Walk, &mut NoLines);
         }
@@ -91,10 +92,12 @@ struct ThroughHost<'a, 'b, C> {
 }
 
 impl<C: CoreCaches> EntryReader for ThroughHost<'_, '_, C> {
+    const IS_TIMED: bool = C::ARE_TIMED;
+
     #[inline(always)]
-    fn read(&mut self, n: usize, at: &WalkRef, cycles: &mut Cycles) {
-        let page = self.host.translate(self.memory, &self.walks[n], at.addr, false, cycles);
-        *cycles += self.memory.read(0, at.level, page.address(VirtAddr(at.addr.0)));
+    fn read(&mut self, n: usize, at: &WalkRef, before: Cycles, cycles: &mut Cycles) {
+        let page = self.host.translate(self.memory, &self.walks[n], (at.addr, false), before, cycles);
+        *cycles += self.memory.read(0, at.level, page.address(VirtAddr(at.addr.0)), before + *cycles);
     }
 }
 
@@ -116,36 +119,42 @@ impl<'a, M: MachineShape> Walker<'a, M> for NestedListed<'a> {
         })
     }
 
+    type Found = Translation<PhysAddr>;
+
     #[inline(always)]
-    fn walk(
-        &mut self,
-        memory: &mut WalkMemory<M::Caches<'a>>,
-        va: VirtAddr,
-        write: bool,
-        cycles: &mut Cycles,
-    ) -> Option<Translation> {
+    fn find(&mut self, va: VirtAddr, write: bool) -> Option<Translation<PhysAddr>> {
         let found = self.guest.find(va, write, &mut self.list)?;
         let (refs, data) = (self.list.refs(), found.address(va));
         if self.walks.len() <= refs.len() {
             self.walks.resize_with(refs.len() + 1, HostWalk::default);
         }
         let (to_data, to_entries) = self.walks.split_first_mut().expect("there is one more than references");
-        if !self.host.find(to_data, data, write)
-            || !refs.iter().zip(&mut *to_entries).all(|(at, walk)| self.host.find(walk, at.addr, false))
-        {
-            return None;
-        }
+        let is_found = self.host.find(to_data, data, write)
+            && refs.iter().zip(to_entries).all(|(at, walk)| self.host.find(walk, at.addr, false));
+        is_found.then_some(found)
+    }
+
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        memory: &mut WalkMemory<M::Caches<'a>>,
+        va: VirtAddr,
+        write: bool,
+        &found: &Translation<PhysAddr>,
+        cycles: &mut Cycles,
+    ) -> Translation {
+        let (to_data, to_entries) = self.walks.split_first().expect("there is one more than references");
         let asid = self.guest.asid;
         let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles));
         if held.is_none() {
             let reader = ThroughHost { host: &mut self.host, memory, walks: to_entries };
-            self.guest.walk(va, &self.list, cycles, reader);
+            self.guest.walk(va, &self.list, Cycles::ZERO, cycles, reader);
             if let Some(tlb) = &mut self.guest_tlb {
                 tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk, &mut NoLines);
             }
         }
-        let page = self.host.translate(memory, to_data, data, write, cycles);
-        Some(found.through(va, page))
+        let page = self.host.translate(memory, to_data, (found.address(va), write), Cycles::ZERO, cycles);
+        found.through(va, page)
     }
 
     /// Nothing: to search both tables ahead of time takes longer than to wait for them.

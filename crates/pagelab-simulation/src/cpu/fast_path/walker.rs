@@ -31,15 +31,21 @@ pub(super) trait Walker<'a, M: MachineShape>: Sized {
     /// `None` if the walker does not fit the program's layers or their tables.
     fn from_parts(parts: WalkerParts<'a>) -> Option<Self>;
 
-    /// Walks for `va` to the machine and adds the cycles. `None`, with nothing changed, if the general code must make
-    /// the access.
+    /// What [`Self::find`] passes to [`Self::walk`].
+    type Found;
+
+    /// Finds a way to the machine for `va`; makes no reference. `None` if the general code must make the access.
+    fn find(&mut self, va: VirtAddr, write: bool) -> Option<Self::Found>;
+
+    /// Walks for `va` to the machine, for which [`Self::find`] has just been called, and adds the cycles.
     fn walk(
         &mut self,
         memory: &mut WalkMemory<M::Caches<'a>>,
         va: VirtAddr,
         write: bool,
+        found: &Self::Found,
         cycles: &mut Cycles,
-    ) -> Option<Translation>;
+    ) -> Translation;
 
     /// Prefetches the simulator's data for the accesses that follow `accesses[at]`; see [`crate::cpu::lookahead`].
     fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize);
@@ -58,10 +64,11 @@ pub(super) struct WalkMemory<C> {
 }
 
 impl<C: CoreCaches> WalkMemory<C> {
-    /// Reads a page-table entry for a walker; returns the cycles.
+    /// Reads a page-table entry for a walker, `spent` after the begin of the whole walk; returns the cycles.
     #[inline(always)]
-    pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr) -> Cycles {
+    pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr, spent: Cycles) -> Cycles {
         debug_assert!(layer < LAYERS && usize::from(level) < WALK_LEVELS);
+        self.caches.set_time_in_walk(spent);
         let outcome = self.caches.access(entry.line(), false, Requester::Walk);
         self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
         outcome.cycles.into()

@@ -1,0 +1,111 @@
+//! What prefetchers do after an access: they observe it, and fetch lines ahead.
+
+use super::{Filling, LastRequest};
+use crate::cache::memory::RequestKind;
+use crate::cache::prefetch::{CacheLevel, Demand, ObservedAccess};
+use crate::cache::shape::Shape;
+use crate::cache::{Hierarchy, HitLevel};
+use pagelab_base::addr::LineAddr;
+use pagelab_base::cycles::Cycles;
+use pagelab_base::ids::CoreId;
+
+impl Hierarchy {
+    /// Shows the prefetchers the program's last access, after the core model has timed it.
+    #[inline]
+    pub fn prefetch_for(&mut self, access: &ObservedAccess) {
+        (self.code.prefetch_for)(self, access);
+    }
+
+    /// Implements [`Self::prefetch_for`]. No closures here: they would not be compiled for the shape's vectors.
+    #[inline(always)]
+    pub(in crate::cache) fn prefetch_at_levels<S: Shape>(&mut self, access: &ObservedAccess) {
+        let Some(traffic) = &mut self.traffic else { return };
+        if !traffic.prefetches {
+            return;
+        }
+        let LastRequest { core, served, first_use, at, .. } = traffic.last_request;
+        traffic.filling = Filling::Prefetch;
+        for level in CacheLevel::ALL {
+            let (reaches, missed) = match level {
+                CacheLevel::L1 => (true, served != HitLevel::L1),
+                CacheLevel::L2 => (served != HitLevel::L1, served != HitLevel::L2),
+                CacheLevel::L3 => (matches!(served, HitLevel::L3 | HitLevel::Dram), served == HitLevel::Dram),
+            };
+            let Some(traffic) = &mut self.traffic else { return };
+            if !reaches || !traffic.unit(level, core).is_on() {
+                continue;
+            }
+            let mut proposals = std::mem::take(&mut traffic.proposals);
+            let demand = Demand::new(access, missed, first_use == Some(level));
+            traffic.unit(level, core).demand(&demand, &mut proposals);
+            for &line in proposals.lines() {
+                self.fetch_ahead::<S>(level, core, line, at);
+            }
+            if let Some(traffic) = &mut self.traffic {
+                traffic.proposals = proposals;
+            }
+        }
+    }
+
+    /// Whether a core has a line at a level or nearer.
+    #[inline(always)]
+    fn has_line<S: Shape>(&self, level: CacheLevel, core: CoreId, line: LineAddr) -> bool {
+        match level {
+            CacheLevel::L1 => return self.private[core].l1.state_of::<S::L1>(line).is_some(),
+            CacheLevel::L2 => return self.private[core].state::<S>(line).is_some(),
+            CacheLevel::L3 => {}
+        }
+        if let Some(l3) = &self.l3
+            && l3.state_of::<S::L3>(line).is_some()
+        {
+            return true;
+        }
+        for private in &self.private {
+            if private.state::<S>(line).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Fetches a line into a level, unless the core has it there or nearer.
+    #[inline(always)]
+    fn fetch_ahead<S: Shape>(&mut self, level: CacheLevel, core: CoreId, line: LineAddr, at: Cycles) {
+        if self.has_line::<S>(level, core, line) {
+            return;
+        }
+        let Some(traffic) = &mut self.traffic else { return };
+        if !traffic.unit(level, core).has_room(at) {
+            return;
+        }
+        let served = match level {
+            CacheLevel::L1 => self.request::<S>(core, line, false, false).served,
+            CacheLevel::L2 => self.request::<S>(core, line, false, true).served,
+            CacheLevel::L3 => self.fetch::<S>(core, line, false).0.served,
+        };
+        let latency = Cycles::from(self.latency[served as usize]);
+        let Some(traffic) = &mut self.traffic else { return };
+        let is_from_memory = served == HitLevel::Dram;
+        let taken = if is_from_memory {
+            traffic.memory_latency(core, line, RequestKind::Prefetch, at, latency)
+        } else {
+            latency
+        };
+        traffic.write(at);
+        let hit = at + taken;
+        let arrival = traffic.fill_time(core, line, at, hit);
+        // A nearer level's prefetch counts as a use of a farther level's.
+        let farther = match served {
+            HitLevel::L2 => Some(CacheLevel::L2),
+            HitLevel::L3 => Some(CacheLevel::L3),
+            HitLevel::L1 | HitLevel::Remote | HitLevel::Dram => None,
+        };
+        if let Some(farther) = farther {
+            let unit = traffic.unit(farther, core);
+            if unit.take_unused(line) {
+                unit.count_use(arrival - hit, None);
+            }
+        }
+        traffic.unit(level, core).begin(line, at, arrival, is_from_memory);
+    }
+}
