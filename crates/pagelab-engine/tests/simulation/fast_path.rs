@@ -148,6 +148,15 @@ fn machines_with_times_have_the_same_results() {
     assert_same_on(sets, &SYSTEMS, &[WORKLOADS, &["chase:size=8MiB,accesses=15K"]].concat());
 }
 
+#[test]
+fn walks_that_bypass_the_caches_have_the_same_results() {
+    assert_same_on(
+        &[&["engine.kernel_refs=off"], &["engine.kernel_refs=off", "machine.tlb.l2.0.ways=6"]],
+        &SYSTEMS,
+        WORKLOADS,
+    );
+}
+
 /// A co-runner that restarts makes others runnable before a turn.
 #[test]
 fn co_runners_have_the_same_results() {
@@ -303,6 +312,7 @@ fn ordinary_accesses_take_the_fast_path() {
     assert!(taken("random:size=16MiB,accesses=100K", "radix", &["machine.tlb.l1d.0.ways=2"]) > 0.95, "any machine");
     for set in [
         WINDOW,
+        "engine.kernel_refs=off",
         "machine.memory.bytes_per_cycle=1",
         "machine.prefetch.l1.ip_stride=on",
         "machine.prefetch.l3.stream=on",
@@ -327,4 +337,6 @@ fn other_systems_do_not() {
     for set in stages.chain(prefetchers) {
         assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", &[&set]), 0.0, "{set}: it asks no stage");
     }
+    let both: &[&str] = &["machine.memory.bytes_per_cycle=1", "engine.kernel_refs=off"];
+    assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", both), 0.0, "{both:?}");
 }

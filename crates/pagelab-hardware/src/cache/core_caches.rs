@@ -40,6 +40,12 @@ pub trait CoreCaches {
     #[inline(always)]
     fn set_time_in_walk(&mut self, _spent: Cycles) {}
 
+    /// The latency of all references of walks, if they bypass the caches.
+    #[inline(always)]
+    fn bypass(&self) -> Option<Cycles> {
+        None
+    }
+
     /// See [`Hierarchy::traffic`].
     #[inline(always)]
     fn traffic(&mut self) -> Option<&mut Traffic> {
@@ -85,6 +91,46 @@ impl CoreCaches for AnyCaches<'_> {
     #[inline(always)]
     fn may_be_contended(&self, line: LineAddr) -> bool {
         self.all.may_be_contended(line)
+    }
+}
+
+/// Caches without times that the references of walks bypass.
+pub struct BypassedCaches<C> {
+    /// For data.
+    pub caches: C,
+    /// Latency of a walk's reference.
+    pub latency: Cycles,
+}
+
+impl<C: CoreCaches> CoreCaches for BypassedCaches<C> {
+    #[inline(always)]
+    fn access(&mut self, line: LineAddr, write: bool, by: Requester) -> RequestOutcome {
+        self.caches.access(line, write, by)
+    }
+
+    #[inline(always)]
+    fn hint(&self, line: LineAddr) {
+        self.caches.hint(line);
+    }
+
+    #[inline(always)]
+    fn set_request_time(&mut self, now: impl FnOnce() -> Cycles) {
+        self.caches.set_request_time(now);
+    }
+
+    #[inline(always)]
+    fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool {
+        self.caches.must_defer(line, others)
+    }
+
+    #[inline(always)]
+    fn may_be_contended(&self, line: LineAddr) -> bool {
+        self.caches.may_be_contended(line)
+    }
+
+    #[inline(always)]
+    fn bypass(&self) -> Option<Cycles> {
+        Some(self.latency)
     }
 }
 

@@ -131,7 +131,7 @@ pub use config::{
     CacheConfig, CacheConfigError, FarCores, Inclusion, MAX_CORES, PrivateCacheConfig, ReplacementPolicy,
     SharedCacheConfig, SliceHash, WalkerEntry,
 };
-pub use core_caches::{AnyCaches, CoreCaches, KnownCaches, TimedCaches};
+pub use core_caches::{AnyCaches, BypassedCaches, CoreCaches, KnownCaches, TimedCaches};
 pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 pub use streams::{BulkConfig, BulkCost, LoadRates, StoreRates};

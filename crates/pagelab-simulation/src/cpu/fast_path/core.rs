@@ -276,7 +276,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         self.tlb.l2.misses[TLB_DATA] += walks;
         self.walks.count += walks;
         self.walks.cycles += walk_cycles;
-        self.walker.note(&self.memory.refs, self.walks);
+        self.walker.note(&self.memory.refs, self.memory.caches.bypass().is_some(), self.walks);
     }
 
     /// Looks up an access; `answers` says whether the filter answers it. Returns the location of its data, and its

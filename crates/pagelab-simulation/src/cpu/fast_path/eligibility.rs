@@ -125,7 +125,8 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
 fn engine_is_eligible(engine: &EngineConfig) -> bool {
     let EngineConfig {
         seed: _,
-        kernel_refs,
+        // Walks that bypass the caches have loops of their own, but none where requests have times.
+        kernel_refs: _,
         sync_quantum_cycles: _,
         lookahead: _,
         fast_path,
@@ -137,7 +138,7 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
         // The general code calls the fast path piece by piece, and compares.
         check: _,
     } = engine;
-    fast_path.0 && kernel_refs.0
+    fast_path.0
 }
 
 /// Whether the fast path can simulate the units of this hardware.
@@ -150,6 +151,7 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
             && asks(LookUpPlace::GuestPages, guest.is_some())
     };
     !hw.units.is_empty()
+        && (hw.kernel_refs || !hw.caches.is_timed())
         && (LookUpPlace::AfterTlbs.is_on_fast_path() || hw.shared_stages.is_empty())
         && hw.units.iter().all(is_eligible)
         && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(CoreId::FIRST, layer).is_asked_by_entry())

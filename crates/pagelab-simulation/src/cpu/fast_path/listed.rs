@@ -141,8 +141,8 @@ impl<'a> ListedTable<'a> {
     }
 
     #[inline(always)]
-    pub fn note(&self, refs: &References, walks: &mut WalkCounts) {
-        add_refs(walks, self.layer, &refs[self.place]);
+    pub fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
+        add_refs(walks, self.layer, &refs[self.place], bypass);
     }
 }
 
@@ -197,7 +197,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Listed<'a> {
         }
     }
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts) {
-        self.table.note(refs, walks);
+    fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
+        self.table.note(refs, bypass, walks);
     }
 }

@@ -6,7 +6,7 @@ use pagelab_base::assoc::AssocArray;
 use pagelab_base::host::Vectors;
 use pagelab_base::ids::CoreId;
 use pagelab_base::lru_sets::LruSets;
-use pagelab_hardware::cache::{AnyCaches, CoreCaches, Hierarchy, KnownCaches, TimedCaches};
+use pagelab_hardware::cache::{AnyCaches, BypassedCaches, CoreCaches, Hierarchy, KnownCaches, TimedCaches};
 use pagelab_tables::mmu_cache::{MmuCache, Pass, Upper};
 use pagelab_translate::tlb::Tlb;
 use pagelab_translate::tlb_arrays::{AnyArrays, Arrays, Level, SharedArray, SplitArrays};
@@ -86,6 +86,37 @@ impl<M: MachineShape> MachineShape for Timed<M> {
     #[inline(always)]
     fn caches(all: &mut Hierarchy, core: CoreId) -> Option<TimedCaches<'_>> {
         TimedCaches::from_hierarchy(all, core)
+    }
+}
+
+/// A machine whose walks bypass the caches (`engine.kernel_refs`).
+pub(super) struct Bypassed<M>(PhantomData<M>);
+
+impl<M: MachineShape> MachineShape for Bypassed<M> {
+    type First<'a> = M::First<'a>;
+    type Second<'a> = M::Second<'a>;
+    type Upper<'a> = M::Upper<'a>;
+    type Caches<'a> = BypassedCaches<M::Caches<'a>>;
+
+    #[inline(always)]
+    fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
+        M::first(tlb)
+    }
+
+    #[inline(always)]
+    fn second(tlb: &mut Tlb) -> Option<Level<'_, M::Second<'_>>> {
+        M::second(tlb)
+    }
+
+    #[inline(always)]
+    fn upper(cache: &mut MmuCache) -> M::Upper<'_> {
+        M::upper(cache)
+    }
+
+    #[inline(always)]
+    fn caches(all: &mut Hierarchy, core: CoreId) -> Option<BypassedCaches<M::Caches<'_>>> {
+        let latency = all.l1_latency().into();
+        Some(BypassedCaches { caches: M::caches(all, core)?, latency })
     }
 }
 

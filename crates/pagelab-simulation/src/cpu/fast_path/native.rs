@@ -66,8 +66,8 @@ impl<'a, U: Pass> WalkedTable<'a, U> {
     }
 
     #[inline(always)]
-    pub fn note(&self, refs: &References, walks: &mut WalkCounts) {
-        add_refs(walks, self.layer, &refs[self.place]);
+    pub fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
+        add_refs(walks, self.layer, &refs[self.place], bypass);
     }
 }
 
@@ -139,7 +139,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Native<'a, M::Upper<'a>> {
         }
     }
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts) {
-        self.0.note(refs, walks);
+    fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
+        self.0.note(refs, bypass, walks);
     }
 }

@@ -167,8 +167,8 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         }
     }
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts) {
-        self.guest.note(refs, walks);
-        self.host.note(refs, walks);
+    fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
+        self.guest.note(refs, bypass, walks);
+        self.host.note(refs, bypass, walks);
     }
 }

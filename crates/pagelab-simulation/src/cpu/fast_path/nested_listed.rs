@@ -161,8 +161,8 @@ impl<'a, M: MachineShape> Walker<'a, M> for NestedListed<'a> {
     #[inline(always)]
     fn look_ahead(&self, _: &M::Caches<'a>, _: &[Access], _: usize) {}
 
-    fn note(&self, refs: &References, walks: &mut WalkCounts) {
-        self.guest.note(refs, walks);
-        self.host.table.note(refs, walks);
+    fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
+        self.guest.note(refs, bypass, walks);
+        self.host.table.note(refs, bypass, walks);
     }
 }

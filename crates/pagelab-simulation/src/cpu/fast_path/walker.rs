@@ -50,12 +50,14 @@ pub(super) trait Walker<'a, M: MachineShape>: Sized {
     /// Prefetches the simulator's data for the accesses that follow `accesses[at]`; see [`crate::cpu::lookahead`].
     fn look_ahead(&self, caches: &M::Caches<'a>, accesses: &[Access], at: usize);
 
-    /// Adds the counts of the loop to the simulation's, with the references of walks by the walker's layers.
-    fn note(&self, refs: &References, walks: &mut WalkCounts);
+    /// Adds the counts of the loop to the simulation's, with the references of walks by the walker's layers; `bypass`
+    /// says whether these bypassed the caches.
+    fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts);
 }
 
-/// References of walks by layer (the program's first), level and place (as [`HitLevel`]).
-pub(super) type References = [[[u64; HitLevel::ALL.len()]; WALK_LEVELS]; LAYERS];
+/// References of walks by layer (the program's first), level and place (as [`HitLevel`]). Those that bypass the caches
+/// are all in the first place.
+pub(super) type References = [LayerReferences; LAYERS];
 
 /// The caches, and counts of the references of walks.
 pub(super) struct WalkMemory<C> {
@@ -68,6 +70,10 @@ impl<C: CoreCaches> WalkMemory<C> {
     #[inline(always)]
     pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr, spent: Cycles) -> Cycles {
         debug_assert!(layer < LAYERS && usize::from(level) < WALK_LEVELS);
+        if let Some(latency) = self.caches.bypass() {
+            self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][HitLevel::L1 as usize] += 1;
+            return latency;
+        }
         self.caches.set_time_in_walk(spent);
         let outcome = self.caches.access(entry.line(), false, Requester::Walk);
         self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
@@ -82,9 +88,14 @@ pub(super) fn hint_tags<C: CoreCaches>(caches: &C, (entry, page): (PhysAddr, Phy
     caches.hint(MachineAddr(page.0 | va.offset_in(FRAME_BYTES)).line());
 }
 
-/// Adds references to the counts of a layer.
-pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &[[u64; HitLevel::ALL.len()]; WALK_LEVELS]) {
+/// References of one layer's walks.
+type LayerReferences = [[u64; HitLevel::ALL.len()]; WALK_LEVELS];
+
+/// Adds references to the counts of a layer; `bypass` if they bypassed the caches.
+pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &LayerReferences, bypass: bool) {
     for (refs, counted) in walks.refs[layer].iter_mut().zip(counted) {
-        HitLevel::ALL.iter().zip(counted).for_each(|(&place, count)| refs[place_index(Some(place))] += count);
+        for (&place, count) in HitLevel::ALL.iter().zip(counted) {
+            refs[place_index((!bypass).then_some(place))] += count;
+        }
     }
 }
