@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::assoc::{AssocArray, AssocPolicy};
+use super::assoc::{AssocArray, AssocPolicy, Evicted, INVALID_KEY};
 use super::host::Vectors;
 
 /// Result of a look-up.
@@ -22,7 +22,7 @@ pub trait Sets {
     fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
 
     /// See [`AssocArray::insert_absent`].
-    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64);
+    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<Evicted>;
 }
 
 /// All sets of an LRU [`AssocArray`] with `N` ways and `SETS` sets, a power of two; operations use the vectors `V`.
@@ -60,11 +60,12 @@ impl<V: Vectors, const N: usize, const SETS: usize> Sets for LruSets<'_, V, N, S
     }
 
     #[inline(always)]
-    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) {
+    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
         let [keys, values] = &mut self.sets[set_hash as usize % SETS];
         debug_assert!(V::position_of_word(keys, key).is_none(), "key {key:#x} is there already");
-        V::push_word_to_front(keys, key);
-        V::push_word_to_front(values, value);
+        let key = V::push_word_to_front(keys, key);
+        let value = V::push_word_to_front(values, value);
+        (key != INVALID_KEY).then_some(Evicted { key, value })
     }
 }
 
@@ -83,8 +84,8 @@ impl Sets for &mut AssocArray {
     }
 
     #[inline(always)]
-    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) {
-        AssocArray::insert_absent(self, set_hash, key, value);
+    fn insert_absent(&mut self, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
+        AssocArray::insert_absent(self, set_hash, key, value)
     }
 }
 
@@ -115,8 +116,8 @@ mod tests {
                 let (expected, found) = ((&mut array).look_up(key, key, fits), sets.look_up(key, key, fits));
                 assert_eq!(found, expected, "step {step}");
                 if found == LruLookup::Nothing {
-                    Sets::insert_absent(&mut &mut array, key, key, step);
-                    sets.insert_absent(key, key, step);
+                    let expected = Sets::insert_absent(&mut &mut array, key, key, step);
+                    assert_eq!(sets.insert_absent(key, key, step), expected);
                 }
                 if rng.below(500) == 0 {
                     assert_eq!(array.invalidate(|key, _| key % 3 == 1), copy.invalidate(|key, _| key % 3 == 1));

@@ -12,7 +12,7 @@ pub mod hardware;
 mod neighbours;
 pub mod scheme;
 pub mod speculation;
-mod stages;
+pub mod stages;
 pub mod tag_checks;
 pub mod tlb;
 pub mod tlb_arrays;

@@ -37,6 +37,62 @@ impl CoreUnits {
     }
 }
 
+/// The stages of a core, in the order of their look-ups, and those that all cores share.
+#[derive(Debug)]
+pub struct Stages<'a> {
+    own: &'a mut [Stage],
+    shared: &'a mut [Stage],
+}
+
+impl<'a> Stages<'a> {
+    /// The stages of a core and those that all cores share.
+    pub fn new(own: &'a mut [Stage], shared: &'a mut [Stage]) -> Self {
+        Self { own, shared }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Stage> {
+        self.own.iter_mut().chain(&mut *self.shared)
+    }
+
+    /// Looks up a page that the TLBs do not hold in each stage, in order; the time goes on. A hit fills the stages
+    /// before.
+    #[inline(never)]
+    pub fn look_up(
+        &mut self,
+        mut look_up: UnitLookUp,
+        lines: &mut CoreLines<'_>,
+        cycles: &mut Cycles,
+    ) -> Option<Translation> {
+        let (mut held, mut before) = (None, 0);
+        for stage in self.all() {
+            let mut spent = Cycles::ZERO;
+            held = stage.look_up(&look_up, lines, &mut spent);
+            *cycles += spent;
+            lines.set_time(look_up.now + spent);
+            look_up.now = lines.time();
+            if held.is_some() {
+                break;
+            }
+            before += 1;
+        }
+        let translation = held?;
+        self.fill_first(before, &Entry { asid: look_up.asid, va: look_up.va, translation }, lines);
+        held
+    }
+
+    /// Offers the result of a walk, or of a later stage, to the first `count` stages.
+    #[cold]
+    pub fn fill_first(&mut self, count: usize, entry: &Entry, lines: &mut CoreLines<'_>) {
+        self.all().take(count).for_each(|stage| stage.fill(entry, FillSource::Walk, lines));
+    }
+
+    /// Offers an evicted entry to the stages of the core. Those that all cores share take none.
+    #[cold]
+    pub fn offer_evicted(&mut self, entry: &Entry, lines: &mut CoreLines<'_>) {
+        self.own.iter_mut().for_each(|stage| stage.fill(entry, FillSource::Eviction, lines));
+    }
+}
+
 impl Hardware {
     /// The stages of a core, those that all cores share, and the caches that both refer to.
     pub(crate) fn stages_of(&mut self, core: CoreId) -> (&mut [Stage], &mut [Stage], CoreLines<'_>) {
@@ -101,8 +157,9 @@ impl Hardware {
     #[cold]
     fn offer_evicted(&mut self, core: CoreId, evicted: impl Iterator<Item = Entry>) {
         let (own, _, mut lines) = self.stages_of(core);
+        let mut stages = Stages::new(own, &mut []);
         for entry in evicted {
-            own.iter_mut().for_each(|stage| stage.fill(&entry, FillSource::Eviction, &mut lines));
+            stages.offer_evicted(&entry, &mut lines);
         }
     }
 
@@ -125,19 +182,9 @@ impl Hardware {
 
     #[inline(never)]
     fn look_up_in_each(&mut self, asid: Asid, wanted: &TranslationRequest, cycles: &mut Cycles) -> Option<Translation> {
-        for index in 0..self.units[wanted.core].stages.len() + self.shared_stages.len() {
-            let (look_up, mut spent) = (self.stage_look_up(asid, wanted), Cycles::ZERO);
-            let (own, shared, mut lines) = self.stages_of(wanted.core);
-            let stage = own.iter_mut().chain(shared).nth(index).expect("there are that many");
-            let held = stage.look_up(&look_up, &mut lines, &mut spent);
-            *cycles += spent;
-            self.caches.set_time(look_up.now + spent);
-            if let Some(translation) = held {
-                self.fill_first_stages(index, &Entry { asid, va: wanted.va, translation }, wanted.core);
-                return held;
-            }
-        }
-        None
+        let look_up = self.stage_look_up(asid, wanted);
+        let (own, shared, mut lines) = self.stages_of(wanted.core);
+        Stages::new(own, shared).look_up(look_up, &mut lines, cycles)
     }
 
     /// Offers the result of a walk to the stages.
@@ -193,8 +240,7 @@ impl Hardware {
     #[cold]
     fn fill_first_stages(&mut self, count: usize, entry: &Entry, core: CoreId) {
         let (own, shared, mut lines) = self.stages_of(core);
-        let first = own.iter_mut().chain(shared).take(count);
-        first.for_each(|stage| stage.fill(entry, FillSource::Walk, &mut lines));
+        Stages::new(own, shared).fill_first(count, entry, &mut lines);
     }
 
     /// Makes the prefetch walks that the stages ask for after a miss of all TLBs; `found` is the translation of that

@@ -23,6 +23,12 @@ const FEW_PAGES: u64 = 16;
 /// The bit of [`Tlb::seen`] that stands for pages of 4 KiB in an organised level.
 const ORGANISED: u8 = 1 << PageSize::ALL.len();
 
+/// An entry that an array evicted whose entries are of one page each.
+pub fn entry(Evicted { key, value }: Evicted) -> Entry {
+    let (first, _) = key_page(key);
+    Entry { asid: key_asid(key), va: VirtAddr(first), translation: Translation::from_word(value) }
+}
+
 /// One level of TLB.
 #[derive(Clone)]
 pub struct Tlb {
@@ -155,12 +161,11 @@ impl Tlb {
         } else {
             array.insert(vpn, key, translation.to_word())
         };
-        let Evicted { key, value } = evicted?;
+        let evicted = evicted?;
         if self.organised.is_some() {
-            return self.evicted_of_organised(Evicted { key, value });
+            return self.evicted_of_organised(evicted);
         }
-        let (first, _) = key_page(key);
-        Some(Entry { asid: key_asid(key), va: VirtAddr(first), translation: Translation::from_word(value) })
+        Some(entry(evicted))
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 use super::tlb::Tlb;
 use super::tlb_organisation::{key, vpn};
 use pagelab_base::addr::{PageSize, VirtAddr};
-use pagelab_base::assoc::AssocArray;
+use pagelab_base::assoc::{AssocArray, Evicted};
 use pagelab_base::lru_sets::{LruLookup, Sets};
 use pagelab_base::page_fault::Origin;
 use pagelab_base::translation::Translation;
@@ -26,7 +26,7 @@ pub trait Arrays {
     fn look_up(&mut self, size: PageSize, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup;
 
     /// [`Sets::insert_absent`] in the array for `size`, which the level must hold.
-    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64);
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) -> Option<Evicted>;
 }
 
 /// One array per page size; the one for 1 GiB pages is optional.
@@ -56,7 +56,7 @@ impl<S: Sets, L: Sets, H: Sets> Arrays for SplitArrays<S, L, H> {
     }
 
     #[inline(always)]
-    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) {
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
         match size {
             PageSize::Size4K => self.0.insert_absent(set_hash, key, value),
             PageSize::Size2M => self.1.insert_absent(set_hash, key, value),
@@ -75,7 +75,7 @@ impl<S: Sets, H: Sets> Arrays for SharedArray<S, H> {
     }
 
     #[inline(always)]
-    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) {
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
         match size {
             PageSize::Size4K | PageSize::Size2M => self.0.insert_absent(set_hash, key, value),
             PageSize::Size1G => self.1.as_mut().expect(HELD).insert_absent(set_hash, key, value),
@@ -91,9 +91,9 @@ impl Arrays for AnyArrays<'_> {
     }
 
     #[inline(always)]
-    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) {
+    fn insert_absent(&mut self, size: PageSize, set_hash: u64, key: u64, value: u64) -> Option<Evicted> {
         let at = usize::from(self.array_of[size as usize].expect(HELD));
-        self.arrays[at].insert_absent(set_hash, key, value);
+        self.arrays[at].insert_absent(set_hash, key, value)
     }
 }
 
@@ -135,23 +135,28 @@ impl<A: Arrays> Level<'_, A> {
         }
     }
 
-    /// Inserts a translation of `va`, for which the level has no entry.
+    /// Inserts a translation of `va`, for which the level has no entry. Returns what it evicts.
     #[inline(always)]
-    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation) {
+    pub fn insert(&mut self, asid: Asid, va: VirtAddr, translation: Translation) -> Option<Evicted> {
         if translation.size() == PageSize::Size4K {
-            if self.filled_as[0].is_some() {
-                self.insert_as(PageSize::Size4K, asid, va, translation);
-            }
-        } else if let Some(size) = self.filled_as[translation.size_index()] {
-            self.insert_as(size, asid, va, translation.fractured(va, size));
+            self.filled_as[0]?;
+            return self.insert_as(PageSize::Size4K, asid, va, translation);
         }
+        let size = self.filled_as[translation.size_index()]?;
+        self.insert_as(size, asid, va, translation.fractured(va, size))
+    }
+
+    /// See [`Tlb::can_hold`].
+    #[inline(always)]
+    pub fn can_hold(&self, translation: Translation) -> bool {
+        self.filled_as[translation.size_index()].is_some()
     }
 
     #[inline(always)]
-    fn insert_as(&mut self, size: PageSize, asid: Asid, va: VirtAddr, translation: Translation) {
+    fn insert_as(&mut self, size: PageSize, asid: Asid, va: VirtAddr, translation: Translation) -> Option<Evicted> {
         *self.seen |= 1 << size as u8;
         let vpn = vpn(va, size);
-        self.arrays.insert_absent(size, vpn, key(asid, vpn, size), translation.to_word());
+        self.arrays.insert_absent(size, vpn, key(asid, vpn, size), translation.to_word())
     }
 }
 

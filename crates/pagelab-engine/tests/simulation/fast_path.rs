@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::config::{PresetKind, presets};
 use pagelab_engine::run::{Request, run};
+use pagelab_engine::translate::tlb_organisation::TlbOrganisationConfig;
 use pagelab_engine::translate::translation_unit::{TlbPrefetchConfig, TlbStagesConfig};
 use pagelab_trace::{case_seed, cases};
 use serde_json::to_string;
@@ -149,12 +150,51 @@ fn machines_with_times_have_the_same_results() {
 }
 
 #[test]
+fn machines_with_units_after_the_tlbs_have_the_same_results() {
+    let samples = TlbStagesConfig::samples();
+    let mut sets: Vec<_> =
+        samples.iter().map(|sample| format!("machine.tlb.stages={}", to_string(sample).unwrap())).collect();
+    let all = r#"{"large":{"entries":64,"ways":4,"latency_cycles":2},"victim":{"entries":8},"pom":"on"}"#;
+    sets.push(format!("machine.tlb.stages={all}"));
+    let sets: Vec<_> = sets.iter().map(|set| [set.as_str()]).collect();
+    let sets: Vec<_> = sets.iter().map(|set| &set[..]).collect();
+    assert_same_on(&sets, &SYSTEMS, WORKLOADS);
+}
+
+#[test]
 fn walks_that_bypass_the_caches_have_the_same_results() {
     assert_same_on(
         &[&["engine.kernel_refs=off"], &["engine.kernel_refs=off", "machine.tlb.l2.0.ways=6"]],
         &SYSTEMS,
         WORKLOADS,
     );
+}
+
+/// Entries of several pages, with units after the TLBs and without: the fast path leaves these to the general code,
+/// which alone is checked.
+#[test]
+fn organised_tlbs_have_the_same_results() {
+    let stages = r#"machine.tlb.stages={"large":{"entries":64,"ways":4,"latency_cycles":2},"victim":{"entries":8}}"#;
+    for organised in organised_tlbs() {
+        let sets: [&[&str]; 2] = [&[&organised], &[&organised, stages]];
+        assert_same_on(&sets, &["radix-mthp32k", "nested-radix"], &WORKLOADS[1..]);
+        let (source, more) = ("random:size=16MiB,accesses=40K", [&[][..], &[stages]]);
+        for more in more {
+            assert_eq!(taken(source, "radix", &[&[organised.as_str()], more].concat()), 0.0, "{organised} {more:?}");
+        }
+    }
+}
+
+/// A second level of each organisation but `pages`.
+fn organised_tlbs() -> Vec<String> {
+    let samples = TlbOrganisationConfig::samples().into_iter().filter(|sample| !sample.is_of_pages());
+    let level = |sample: TlbOrganisationConfig| {
+        // Runs are sought in all entries.
+        let ways = if sample.name() == "ranges" { 64 } else { 4 };
+        let organisation = to_string(&sample).expect("parameters serialise");
+        format!(r#"machine.tlb.l2=[{{"pages":["4K","2M"],"entries":64,"ways":{ways},"organisation":{organisation}}}]"#)
+    };
+    samples.map(level).collect()
 }
 
 /// A co-runner that restarts makes others runnable before a turn.
@@ -239,6 +279,7 @@ fn random_machine(rng: &mut Rng) -> Vec<String> {
         0 | 1 => &["engine.kernel_refs=off"][..],
         2 => &["machine.prefetch.l1.ip_stride=on", "machine.prefetch.l2.stream=on"],
         3 => &["machine.prefetch.l3.next_line=on", "machine.memory.bytes_per_cycle=1"],
+        4 => &[r#"machine.tlb.stages={"large":{"entries":64,"ways":4,"latency_cycles":2},"victim":{"entries":4}}"#],
         _ => &[],
     };
     set.extend(more.iter().map(|&more| more.to_owned()));
@@ -316,6 +357,9 @@ fn ordinary_accesses_take_the_fast_path() {
         "machine.memory.bytes_per_cycle=1",
         "machine.prefetch.l1.ip_stride=on",
         "machine.prefetch.l3.stream=on",
+        "machine.tlb.stages.large=on",
+        "machine.tlb.stages.victim=on",
+        "machine.tlb.stages.pom=on",
     ] {
         for system in ["radix", "hashed-compact", "nested-radix", "nested-hashed-compact"] {
             let share = taken("random:size=16MiB,accesses=100K", system, &[set]);
@@ -331,12 +375,14 @@ fn other_systems_do_not() {
         assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
     }
     let key = |part: &str, value: Result<String, _>| format!("{part}={}", value.unwrap());
-    let stages = TlbStagesConfig::samples().into_iter().map(|sample| key("machine.tlb.stages", to_string(&sample)));
     let prefetchers =
         TlbPrefetchConfig::samples().into_iter().map(|sample| key("machine.prefetch.tlb", to_string(&sample)));
-    for set in stages.chain(prefetchers) {
-        assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", &[&set]), 0.0, "{set}: it asks no stage");
+    for set in prefetchers {
+        assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", &[&set]), 0.0, "{set}: it makes no walks ahead");
     }
-    let both: &[&str] = &["machine.memory.bytes_per_cycle=1", "engine.kernel_refs=off"];
-    assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", both), 0.0, "{both:?}");
+    let (times, stage, bypass) =
+        ("machine.memory.bytes_per_cycle=1", "machine.tlb.stages.victim=on", "engine.kernel_refs=off");
+    for set in [[times, stage], [times, bypass], [stage, bypass]] {
+        assert_eq!(taken("random:size=16MiB,accesses=40K", "radix", &set), 0.0, "{set:?}: two of three");
+    }
 }

@@ -52,6 +52,12 @@ pub trait CoreCaches {
         None
     }
 
+    /// The caches of all cores, and which core this is; none if they cannot be used by others meanwhile.
+    #[inline(always)]
+    fn hierarchy(&mut self) -> Option<(&mut Hierarchy, CoreId)> {
+        None
+    }
+
     /// See [`Hierarchy::prefetch_for`].
     #[inline(always)]
     fn prefetch_for(&mut self, _: &ObservedAccess) {}
@@ -91,6 +97,11 @@ impl CoreCaches for AnyCaches<'_> {
     #[inline(always)]
     fn may_be_contended(&self, line: LineAddr) -> bool {
         self.all.may_be_contended(line)
+    }
+
+    #[inline(always)]
+    fn hierarchy(&mut self) -> Option<(&mut Hierarchy, CoreId)> {
+        Some((self.all, self.core))
     }
 }
 

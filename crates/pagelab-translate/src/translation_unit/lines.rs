@@ -89,6 +89,16 @@ impl<'a> CoreLines<'a> {
         Self { caches, core, bypass, counts: LineCounts::default() }
     }
 
+    /// Sets the time of the next reference; see [`Hierarchy::set_time`].
+    pub(crate) fn set_time(&mut self, now: Cycles) {
+        self.caches.set_time(now);
+    }
+
+    /// That time.
+    pub(crate) fn time(&self) -> Cycles {
+        self.caches.time()
+    }
+
     /// The counts since the last call.
     pub fn take_counts(&mut self) -> LineCounts {
         std::mem::take(&mut self.counts)

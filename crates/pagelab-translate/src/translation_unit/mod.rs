@@ -91,11 +91,11 @@ pub enum LookUpPlace {
 }
 
 impl LookUpPlace {
-    /// Whether the fast path looks up units at this place. It refuses a machine that has one elsewhere.
+    /// Whether the fast path looks up units at this place. It refuses a machine that has one elsewhere, or one that
+    /// prefetches.
     pub const fn is_on_fast_path(self) -> bool {
         match self {
-            Self::AfterTlbs => false,
-            Self::GuestPages | Self::HostPages => true,
+            Self::AfterTlbs | Self::GuestPages | Self::HostPages => true,
         }
     }
 }

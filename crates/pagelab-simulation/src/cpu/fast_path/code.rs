@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::core::FastCore;
 use super::eligibility::{hardware_is_eligible, is_eligible};
 use super::listed::Listed;
-use super::machine::{AnyMachine, Bypassed, MachineShape, OneCore, Timed};
+use super::machine::{AnyMachine, Bypassed, MachineShape, OneCore, Staged, Timed};
 use super::native::Native;
 use super::nested::Nested;
 use super::nested_listed::NestedListed;
@@ -54,6 +54,9 @@ fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     if hw.caches.is_timed() {
         return timed_code::<C>(hw, walks);
     }
+    if !hw.shared_stages.is_empty() || hw.units.iter().any(|unit| !unit.stages.is_empty()) {
+        return staged_code::<C>(hw, walks);
+    }
     if !hw.kernel_refs {
         return bypassed_code::<C>(hw, walks);
     }
@@ -72,6 +75,18 @@ fn timed_code<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
         type Known<const T: usize> = Timed<OneCore<avx2::Avx2, T, 0, 0, 0, 0, 0, 0>>;
         return None
             .or_else(|| fitting::<Known<12>, Any, avx2::Avx2, C>(hw, walks))
+            .unwrap_or_else(|| code::<Any, Any, avx2::Avx2, C>(walks));
+    }
+    code::<Any, Any, Portable, C>(walks)
+}
+
+/// The code for machines with units after the TLBs.
+fn staged_code<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
+    type Any = Staged<AnyMachine>;
+    #[cfg(target_arch = "x86_64")]
+    if avx2::is_available() {
+        type Known = Staged<OneCore<avx2::Avx2, 12, 0, 0, 0, 0, 0, 0>>;
+        return fitting::<Known, Any, avx2::Avx2, C>(hw, walks)
             .unwrap_or_else(|| code::<Any, Any, avx2::Avx2, C>(walks));
     }
     code::<Any, Any, Portable, C>(walks)

@@ -1,6 +1,7 @@
 //! A core and its program on the fast path.
 
 use super::machine::MachineShape;
+use super::staged::StageUnits;
 use super::walker::{WalkMemory, Walker, WalkerParts};
 use crate::cpu::replay::{StopCondition, scan};
 use crate::machine::cpu::{AccessCounters, Filter};
@@ -28,6 +29,8 @@ pub(super) struct RegisterCounts {
     pub writes: u64,
     /// Look-ups that hit in the second-level TLB.
     pub second_level_hits: u64,
+    /// Those that hit in a unit after the TLBs.
+    pub stage_hits: u64,
     pub walks: u64,
     pub walk_cycles: Cycles,
 }
@@ -43,6 +46,7 @@ pub(super) struct FastCore<'a, M: MachineShape, W, C> {
     instructions: &'a mut Tlb,
     pub(super) second: Level<'a, M::Second<'a>>,
     pub(super) second_latency: Cycles,
+    pub(super) stages: M::Stages<'a>,
     tlb: &'a mut TlbCounters,
     pub(super) walker: W,
     walks: &'a mut WalkCounts,
@@ -122,7 +126,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         // [`super::eligibility`] decides which of these are used, and which do not matter or are off.
         let Hardware {
             units,
-            shared_stages: _,
+            shared_stages,
             mmu_caches,
             caches,
             walks,
@@ -145,7 +149,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             guessed: _,
             frames: _,
         } = &mut simulation.hw;
-        let CoreUnits { l1d, l1i, l2, nested, guest, stages: _, speculation: _, tlb } = &mut units[cpu.core];
+        let CoreUnits { l1d, l1i, l2, nested, guest, stages, speculation: _, tlb } = &mut units[cpu.core];
         let walker = W::from_parts(WalkerParts {
             layers: &simulation.kernels.os.layers,
             space,
@@ -169,6 +173,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             instructions: l1i,
             second,
             second_latency: *l2_tlb_latency,
+            stages: M::Stages::new(stages, shared_stages),
             tlb,
             walker,
             walks: walks.program_counts(),
@@ -264,7 +269,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
     /// Adds the counts of this many accesses to the simulation's.
     #[inline(always)]
     fn note(mut self, accesses: u64) {
-        let RegisterCounts { filtered, writes, second_level_hits, walks, walk_cycles } = self.counted;
+        let RegisterCounts { filtered, writes, second_level_hits, stage_hits, walks, walk_cycles } = self.counted;
         *self.cpu.filter = self.filter;
         self.cpu.clock.take_over(self.clock);
         let counters = &mut self.cpu.counters;
@@ -272,8 +277,8 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
         counters.filtered += filtered;
         counters.pieces += accesses - filtered;
         counters.writes += writes;
-        self.tlb.l1.misses[TLB_DATA] += second_level_hits + walks;
-        self.tlb.l2.misses[TLB_DATA] += walks;
+        self.tlb.l1.misses[TLB_DATA] += second_level_hits + stage_hits + walks;
+        self.tlb.l2.misses[TLB_DATA] += stage_hits + walks;
         self.walks.count += walks;
         self.walks.cycles += walk_cycles;
         self.walker.note(&self.memory.refs, self.memory.caches.bypass().is_some(), self.walks);
@@ -312,7 +317,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             None => match self.first.look_up(self.asid, va, write) {
                 tlb_arrays::TlbLookup::Fit(held) => (held, true),
                 tlb_arrays::TlbLookup::Unfit => return None,
-                tlb_arrays::TlbLookup::Nothing => (self.translate(va, write, translating)?, false),
+                tlb_arrays::TlbLookup::Nothing => (self.translate(access, va, write, translating)?, false),
             },
         };
         let line = translation.address(va).line();
@@ -355,7 +360,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
 
     /// Makes the core wait for a translation: at once, or in `later` if the core model needs the access first.
     #[inline(always)]
-    fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<L1TlbMiss>) {
+    pub(super) fn wait_for_translation(&mut self, walk: Cycles, page: Translation, later: &mut Option<L1TlbMiss>) {
         let translating = L1TlbMiss { look_up: self.second_latency, walk, page: Some(page), fetches: false };
         if self.clock.models_dependencies() {
             *later = Some(translating);
@@ -366,7 +371,13 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
 
     /// Translates an address that missed the first-level TLB.
     #[inline(always)]
-    fn translate(&mut self, va: VirtAddr, write: bool, later: &mut Option<L1TlbMiss>) -> Option<Translation> {
+    fn translate(
+        &mut self,
+        access: &Access,
+        va: VirtAddr,
+        write: bool,
+        later: &mut Option<L1TlbMiss>,
+    ) -> Option<Translation> {
         let translation = match self.second.look_up(self.asid, va, write) {
             tlb_arrays::TlbLookup::Fit(held) => {
                 self.wait_for_translation(Cycles::ZERO, held, later);
@@ -374,6 +385,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
                 held
             }
             tlb_arrays::TlbLookup::Unfit => return None,
+            tlb_arrays::TlbLookup::Nothing if M::Stages::ARE_ANY => self.translate_after_tlbs(access, write, later)?,
             tlb_arrays::TlbLookup::Nothing => {
                 let found = self.walker.find(va, write)?;
                 let (translation, cycles) = self.walk(va, write, &found);
@@ -382,7 +394,10 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
                 translation
             }
         };
-        self.first.insert(self.asid, va, translation);
+        let evicted = self.first.insert(self.asid, va, translation);
+        if M::Stages::ARE_ANY {
+            self.offer_from_first(evicted);
+        }
         Some(translation)
     }
 

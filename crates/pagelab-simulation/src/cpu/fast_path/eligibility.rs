@@ -68,7 +68,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
     l1i.is_none()
         && core_is_eligible(core)
         && tlb.organised().is_none()
-        && stages.is_off()
+        && stages.prefetcher().is_none()
         && speculation.is_off()
         && tlb_prefetchers.is_off()
 }
@@ -150,8 +150,9 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
             && asks(LookUpPlace::HostPages, nested.is_some())
             && asks(LookUpPlace::GuestPages, guest.is_some())
     };
+    let has_stages = !hw.shared_stages.is_empty() || hw.units.iter().any(|unit| !unit.stages.is_empty());
     !hw.units.is_empty()
-        && (hw.kernel_refs || !hw.caches.is_timed())
+        && [hw.caches.is_timed(), has_stages, !hw.kernel_refs].into_iter().filter(|&own| own).count() <= 1
         && (LookUpPlace::AfterTlbs.is_on_fast_path() || hw.shared_stages.is_empty())
         && hw.units.iter().all(is_eligible)
         && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(CoreId::FIRST, layer).is_asked_by_entry())

@@ -2,12 +2,14 @@
 
 use std::marker::PhantomData;
 
+use super::staged::{NoStages, StageUnits};
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::host::Vectors;
 use pagelab_base::ids::CoreId;
 use pagelab_base::lru_sets::LruSets;
 use pagelab_hardware::cache::{AnyCaches, BypassedCaches, CoreCaches, Hierarchy, KnownCaches, TimedCaches};
 use pagelab_tables::mmu_cache::{MmuCache, Pass, Upper};
+use pagelab_translate::stages::Stages;
 use pagelab_translate::tlb::Tlb;
 use pagelab_translate::tlb_arrays::{AnyArrays, Arrays, Level, SharedArray, SplitArrays};
 
@@ -18,6 +20,7 @@ pub(super) trait MachineShape {
     type Second<'a>: Arrays;
     type Upper<'a>: Pass;
     type Caches<'a>: CoreCaches;
+    type Stages<'a>: StageUnits<'a>;
 
     /// Its first-level data TLB.
     fn first(tlb: &mut Tlb) -> Option<Level<'_, Self::First<'_>>>;
@@ -29,6 +32,37 @@ pub(super) trait MachineShape {
     fn caches(all: &mut Hierarchy, core: CoreId) -> Option<Self::Caches<'_>>;
 }
 
+/// A machine with the TLBs of `M`, caches of any shape, and units after the TLBs.
+pub(super) struct Staged<M>(PhantomData<M>);
+
+impl<M: MachineShape> MachineShape for Staged<M> {
+    type First<'a> = M::First<'a>;
+    type Second<'a> = M::Second<'a>;
+    type Upper<'a> = M::Upper<'a>;
+    type Caches<'a> = AnyCaches<'a>;
+    type Stages<'a> = Stages<'a>;
+
+    #[inline(always)]
+    fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
+        M::first(tlb)
+    }
+
+    #[inline(always)]
+    fn second(tlb: &mut Tlb) -> Option<Level<'_, M::Second<'_>>> {
+        M::second(tlb)
+    }
+
+    #[inline(always)]
+    fn upper(cache: &mut MmuCache) -> M::Upper<'_> {
+        M::upper(cache)
+    }
+
+    #[inline(always)]
+    fn caches(all: &mut Hierarchy, core: CoreId) -> Option<AnyCaches<'_>> {
+        AnyMachine::caches(all, core)
+    }
+}
+
 /// A machine of any shape.
 pub(super) struct AnyMachine;
 
@@ -37,6 +71,7 @@ impl MachineShape for AnyMachine {
     type Second<'a> = AnyArrays<'a>;
     type Upper<'a> = &'a mut MmuCache;
     type Caches<'a> = AnyCaches<'a>;
+    type Stages<'a> = NoStages;
 
     #[inline(always)]
     fn first(tlb: &mut Tlb) -> Option<Level<'_, AnyArrays<'_>>> {
@@ -67,6 +102,7 @@ impl<M: MachineShape> MachineShape for Timed<M> {
     type Second<'a> = M::Second<'a>;
     type Upper<'a> = M::Upper<'a>;
     type Caches<'a> = TimedCaches<'a>;
+    type Stages<'a> = NoStages;
 
     #[inline(always)]
     fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
@@ -97,6 +133,7 @@ impl<M: MachineShape> MachineShape for Bypassed<M> {
     type Second<'a> = M::Second<'a>;
     type Upper<'a> = M::Upper<'a>;
     type Caches<'a> = BypassedCaches<M::Caches<'a>>;
+    type Stages<'a> = NoStages;
 
     #[inline(always)]
     fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
@@ -149,6 +186,7 @@ impl<
     type Second<'a> = SharedArray<LruSets<'a, V, T, 128>, &'a mut AssocArray>;
     type Upper<'a> = Upper<'a, V>;
     type Caches<'a> = KnownCaches<'a, V, W1, S1, W2, S2, W3, S3>;
+    type Stages<'a> = NoStages;
 
     #[inline(always)]
     fn first(tlb: &mut Tlb) -> Option<Level<'_, Self::First<'_>>> {

@@ -20,6 +20,7 @@ mod machine;
 mod native;
 mod nested;
 mod nested_listed;
+mod staged;
 mod timed;
 mod walker;
 
