@@ -170,6 +170,29 @@ fn walks_that_bypass_the_caches_have_the_same_results() {
     );
 }
 
+/// A guest of a guest, which no preset has.
+const THREE_LAYERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/systems/nested-3.toml");
+
+/// What the layers of a guest of a guest may have beside their tables.
+const BESIDE_THREE_LAYERS: [&[&str]; 4] = [
+    &[],
+    &[r#"machine.tlb.nested={"entries":16,"ways":4,"latency_cycles":3}"#, "system.layers.inner.page_size=2M"],
+    &[
+        r#"machine.tlb.guest={"entries":16,"ways":4,"latency_cycles":1}"#,
+        "system.layers.inner.mmu_cache=paging-structure",
+        "system.layers.outer.mmu_cache=page-walk-cache",
+        "system.layers.machine.page_size=2M",
+    ],
+    &["system.layers.outer.mmu_cache=paging-structure", "machine.tlb.l2.0.ways=6", "machine.cache.walker_entry=l2"],
+];
+
+#[test]
+fn guests_of_guests_have_the_same_results() {
+    for source in WORKLOADS {
+        assert_same_on(&BESIDE_THREE_LAYERS, &[THREE_LAYERS], &[source]);
+    }
+}
+
 /// Entries of several pages, with units after the TLBs and without: the fast path leaves these to the general code,
 /// which alone is checked.
 #[test]
@@ -365,6 +388,10 @@ fn ordinary_accesses_take_the_fast_path() {
             let share = taken("random:size=16MiB,accesses=100K", system, &[set]);
             assert!(share > 0.95, "{system} {set}: {share}");
         }
+    }
+    for set in BESIDE_THREE_LAYERS {
+        let share = taken("random:size=16MiB,accesses=100K", THREE_LAYERS, set);
+        assert!(share > 0.9, "{set:?}: {share}");
     }
 }
 

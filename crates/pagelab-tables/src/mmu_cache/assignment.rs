@@ -59,10 +59,10 @@ impl MmuCaches {
         core.index() * self.layers + layer.index()
     }
 
-    /// The caches of two layers, if they are different.
+    /// The caches of several layers, if they are different.
     #[inline(always)]
-    pub fn pair_mut(&mut self, core: CoreId, one: LayerId, other: LayerId) -> Option<[&mut MmuCache; 2]> {
-        let numbers = [one, other].map(|layer| self.used[self.place(core, layer)] as usize);
+    pub fn several_mut<const N: usize>(&mut self, core: CoreId, layers: [LayerId; N]) -> Option<[&mut MmuCache; N]> {
+        let numbers = layers.map(|layer| self.used[self.place(core, layer)] as usize);
         self.caches.get_disjoint_mut(numbers).ok()
     }
 

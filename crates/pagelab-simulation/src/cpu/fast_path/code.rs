@@ -1,14 +1,16 @@
 //! The machines that the fast path is compiled for, and the choice of the code for a simulation.
 
+use std::iter::successors;
 use std::marker::PhantomData;
 
 use super::core::FastCore;
-use super::eligibility::{hardware_is_eligible, is_eligible};
+use super::eligibility::{hardware_is_eligible, has_stages, is_eligible};
 use super::listed::Listed;
 use super::machine::{AnyMachine, Bypassed, MachineShape, OneCore, Staged, Timed};
 use super::native::Native;
 use super::nested::Nested;
 use super::nested_listed::NestedListed;
+use super::three_layers::ThreeLayers;
 use super::walker::Walker;
 use crate::config::Config;
 use crate::machine::simulation::{FastPath, Simulation};
@@ -21,6 +23,9 @@ use pagelab_hardware::core_model::{CompiledCore, CoreConfig, InOrder, Window};
 use pagelab_kernel::layer::Layer;
 use pagelab_trace::{Access, Branches};
 use pagelab_translate::hardware::Hardware;
+
+/// Most layers of the kinds of walkers that are compiled for every machine.
+const LAYERS_OF_NESTED: usize = 2;
 
 /// The kind of walker.
 #[derive(Clone, Copy)]
@@ -37,6 +42,10 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
     if !is_eligible(config) || !hardware_is_eligible(hw, layers.len()) {
         return None;
     }
+    let depth = |layer: &Layer| successors(Some(layer), |layer| Some(&layers[layer.host?.layer])).count();
+    if layers.iter().map(depth).max() > Some(LAYERS_OF_NESTED) {
+        return choose_for_three_layers(config, hw);
+    }
     let remember = config.system.layers.iter().all(|layer| layer.page_table.remembers_ways());
     let walks = match (layers.iter().any(|layer| layer.host.is_some()), remember) {
         (false, true) => Walks::Native,
@@ -50,11 +59,28 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
     })
 }
 
+/// The code for guests of guests. All tables must remember ways, and there must be nothing that has a loop of its own.
+fn choose_for_three_layers(config: &Config, hw: &Hardware) -> Option<FastPath> {
+    let remember = config.system.layers.iter().all(|layer| layer.page_table.remembers_ways());
+    let is_plain = !hw.caches.is_timed() && hw.kernel_refs && !has_stages(hw);
+    (remember && is_plain).then(|| match config.machine.core {
+        CoreConfig::InOrder(_) => code_for_three_layers::<InOrder>(),
+        CoreConfig::Window(_) => code_for_three_layers::<Window>(),
+    })
+}
+
+fn code_for_three_layers<C: CompiledCore>() -> FastPath {
+    FastPath {
+        alone: replay::<ByThreeLayers, C, Portable, false>,
+        with_other_cpus: replay::<ByThreeLayers, C, Portable, true>,
+    }
+}
+
 fn code_of<C: CompiledCore>(hw: &mut Hardware, walks: Walks) -> FastPath {
     if hw.caches.is_timed() {
         return timed_code::<C>(hw, walks);
     }
-    if !hw.shared_stages.is_empty() || hw.units.iter().any(|unit| !unit.stages.is_empty()) {
+    if has_stages(hw) {
         return staged_code::<C>(hw, walks);
     }
     if !hw.kernel_refs {
@@ -157,6 +183,13 @@ struct ByNative<M>(PhantomData<M>);
 struct ByListed<M>(PhantomData<M>);
 struct ByNested<M>(PhantomData<M>);
 struct ByNestedListed<M>(PhantomData<M>);
+
+struct ByThreeLayers;
+
+impl Pair for ByThreeLayers {
+    type Shape = AnyMachine;
+    type Walker<'a> = ThreeLayers<'a>;
+}
 
 impl<M: MachineShape> Pair for ByNative<M> {
     type Shape = M;

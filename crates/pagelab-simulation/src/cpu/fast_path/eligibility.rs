@@ -141,6 +141,11 @@ fn engine_is_eligible(engine: &EngineConfig) -> bool {
     fast_path.0
 }
 
+/// Whether there are units after the TLBs.
+pub(super) fn has_stages(hw: &Hardware) -> bool {
+    !hw.shared_stages.is_empty() || hw.units.iter().any(|unit| !unit.stages.is_empty())
+}
+
 /// Whether the fast path can simulate the units of this hardware.
 pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     let is_eligible = |unit: &CoreUnits| {
@@ -150,9 +155,8 @@ pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
             && asks(LookUpPlace::HostPages, nested.is_some())
             && asks(LookUpPlace::GuestPages, guest.is_some())
     };
-    let has_stages = !hw.shared_stages.is_empty() || hw.units.iter().any(|unit| !unit.stages.is_empty());
     !hw.units.is_empty()
-        && [hw.caches.is_timed(), has_stages, !hw.kernel_refs].into_iter().filter(|&own| own).count() <= 1
+        && [hw.caches.is_timed(), has_stages(hw), !hw.kernel_refs].into_iter().filter(|&own| own).count() <= 1
         && (LookUpPlace::AfterTlbs.is_on_fast_path() || hw.shared_stages.is_empty())
         && hw.units.iter().all(is_eligible)
         && !LayerId::all(layers).any(|layer| hw.mmu_caches.cache(CoreId::FIRST, layer).is_asked_by_entry())

@@ -9,7 +9,8 @@
 //! [`eligibility`] lists what the fast path can simulate. [`code`] says for which machines the loop is compiled; the
 //! code is chosen once, when a simulation is built. A [`walker`] is for one layer on the bare machine whose table
 //! remembers ways ([`native`]) or does not ([`listed`]), or for a guest on its host whose tables both remember ways
-//! ([`nested`]) or do not ([`nested_listed`]).
+//! ([`nested`]) or do not ([`nested_listed`]), or for a guest on a guest on its host whose tables all remember ways
+//! ([`three_layers`]).
 
 mod checked;
 mod code;
@@ -21,6 +22,7 @@ mod native;
 mod nested;
 mod nested_listed;
 mod staged;
+mod three_layers;
 mod timed;
 mod walker;
 

@@ -88,7 +88,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         if layers[host.layer].host.is_some() {
             return None;
         }
-        let [upper, host_upper] = mmu_caches.pair_mut(core, space.layer, host.layer)?;
+        let [upper, host_upper] = mmu_caches.several_mut(core, [space.layer, host.layer])?;
         Some(Self {
             guest: WalkedTable::new(layers, space, M::upper(upper), 0)?,
             host: WalkedTable::new(layers, host, M::upper(host_upper), 1)?,

@@ -109,7 +109,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for NestedListed<'a> {
         if layers[host.layer].host.is_some() {
             return None;
         }
-        let [upper, host_upper] = mmu_caches.pair_mut(core, space.layer, host.layer)?;
+        let [upper, host_upper] = mmu_caches.several_mut(core, [space.layer, host.layer])?;
         Some(Self {
             guest: ListedTable::new(layers, space, upper, 0),
             host: Host { table: ListedTable::new(layers, host, host_upper, 1), nested_tlb },

@@ -12,8 +12,8 @@ use pagelab_trace::Access;
 use pagelab_translate::counters::{WALK_LEVELS, WalkCounts, place_index};
 use pagelab_translate::translation_unit::{Counted, GuestTlb, NestedTlb};
 
-/// Most layers that walks refer to: a guest and its host.
-pub(super) const LAYERS: usize = 2;
+/// Room for the layers that walks refer to, of which there are three at most. A power of two, for the loop's indices.
+pub(super) const LAYERS: usize = 4;
 
 /// The parts of the simulation that a walker uses.
 pub(super) struct WalkerParts<'a> {
