@@ -195,6 +195,7 @@ GUPS = "gups:size=64MiB,updates=1G"
 EAGER = 'placement={"kind":"eager","largest_block":"2MiB","stop_above_percent":90}'
 """Memory is mapped when it is asked for: the replays but those of faults have a single one."""
 PAGES = "stride:size=16GiB,stride=4096"
+PREFETCH = ("machine.prefetch.l1.ip_stride=on", "machine.prefetch.l2.stream=on", "machine.memory.bytes_per_cycle=4")
 CASES = (
     Case("replay-random", "access", (50_000, 150_000), replay("radix-eager", "random:size=64MiB,accesses=1G")),
     Case("replay-gups", "access", (50_000, 150_000), replay("radix-eager", GUPS)),
@@ -207,6 +208,7 @@ CASES = (
         replay("nested-hashed-compact", GUPS, f"system.layers.guest.{EAGER}"),
     ),
     Case("replay-window", "access", (60_000, 180_000), replay_recording("machine.core.model=window")),
+    Case("replay-prefetch", "access", (50_000, 150_000), replay("radix-eager", GUPS, *PREFETCH)),
     Case("replay-first-touches", "fault", (2_000, 6_000), replay("radix", PAGES)),
     Case("replay-mfoe", "fault", (2_000, 6_000), replay("mfoe", PAGES)),
     Case("import-lackey", "line", (30_000, 90_000), import_text("lackey")),
