@@ -12,7 +12,7 @@ use pagelab_engine::base::addr::{FRAME_BYTES, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
-use pagelab_engine::config::{Assembly, Config, assemble};
+use pagelab_engine::config::{Assembly, Config, LayerConfig, assemble};
 use pagelab_engine::core_model::clock::Class;
 use pagelab_engine::fault_engine::kernel_side::EngineState;
 use pagelab_engine::kernel::entry_word::EntryWord;
@@ -25,7 +25,9 @@ use pagelab_engine::kernel::threads::KernelThread;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::cpu::Cpu;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
+use pagelab_engine::mmu_cache::MmuCacheKind;
 use pagelab_engine::observe::statistics::Statistics;
+use pagelab_engine::page_table::PageTableConfig;
 use pagelab_engine::programs::load::{BackgroundLoad, Open};
 use pagelab_trace::{
     Access, AccessKind, Batch, Branches, Event, EventKind, MapFlags, ProcessIx, Protection, Segment, Source,
@@ -193,6 +195,28 @@ pub fn assembled(system: &str, set: &[&str]) -> Result<Config, EngineError> {
 }
 
 /// Runs a source on the given CPUs to its end.
+/// Gives a layer a page table, without its MMU cache if that cannot keep the table's entries.
+pub fn set_page_table(layer: &mut LayerConfig, table: &PageTableConfig) {
+    if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
+        layer.mmu_cache = MmuCacheKind::None;
+    }
+    layer.page_table = table.clone();
+}
+
+/// The page tables that a program's layer can have.
+pub fn page_tables_of_programs() -> impl Iterator<Item = PageTableConfig> {
+    PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only())
+}
+
+/// A system of one layer, with each page table that a program's layer can have.
+pub fn with_each_page_table(config: Config) -> impl Iterator<Item = Config> {
+    page_tables_of_programs().map(move |table| {
+        let mut config = config.clone();
+        set_page_table(&mut config.system.layers[0], &table);
+        config
+    })
+}
+
 pub fn run(config: &Config, source: Box<dyn Source>, cpus: &[usize]) -> (Simulation, Statistics) {
     run_all(config, vec![(source, cpus)])
 }

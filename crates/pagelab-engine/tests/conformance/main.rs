@@ -16,6 +16,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::programs::{TOO_LARGE, check_once, fits, print_checked, program};
+use common::{page_tables_of_programs, set_page_table, with_each_page_table};
 use pagelab_engine::base::addr::{MachineAddr, PageSize};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::io::{DeviceRequest, Lba};
@@ -86,15 +87,11 @@ fn combinations() -> Vec<Config> {
 
 /// A system for each page table of guests, with the same table in the host if that is possible.
 fn nested() -> impl Iterator<Item = Config> {
-    let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
-    tables.map(|table| {
+    page_tables_of_programs().map(|table| {
         let with_table_in = |layers: fn(&LayerConfig) -> bool| {
             let mut config = system("nested-radix-cold");
             for layer in config.system.layers.iter_mut().filter(|layer| layers(layer)) {
-                layer.page_table = table.clone();
-                if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-                    layer.mmu_cache = MmuCacheKind::None;
-                }
+                set_page_table(layer, &table);
             }
             config
         };
@@ -333,17 +330,15 @@ fn every_kernel_thread_works_under_memory_pressure() {
 fn every_page_table_keeps_what_programs_have_swapped_out() {
     let khugepaged =
         r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
-    for table in PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()) {
+    for table in page_tables_of_programs() {
         for &page_size in table.page_sizes().iter().filter(|&&size| size < PageSize::Size1G) {
             // A few large pages.
             let limit =
                 if page_size == PageSize::Size4K { SHORT_OF_MEMORY[1] } else { "kernel.cgroup_limit_bytes=8MiB" };
             let mut config = with("radix", &[SHORT_OF_MEMORY[0], limit, khugepaged]);
             let layer = &mut config.system.layers[0];
-            (layer.page_table, layer.page_size) = (table.clone(), page_size);
-            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-                layer.mmu_cache = MmuCacheKind::None;
-            }
+            layer.page_size = page_size;
+            set_page_table(layer, &table);
             check(&config, 4);
         }
     }
@@ -358,19 +353,9 @@ fn every_fault_engine_translates_right_under_every_page_table() {
     for engine in FaultEngineConfig::samples() {
         let name = kind(&engine);
         assert!(fault_engines::DESIGNS.iter().any(|(design, text)| *design == name && !text.is_empty()), "{name}");
-        let tables = PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only());
-        let tables = tables.map(|table| {
-            let mut config = system("radix");
-            let layer = &mut config.system.layers[0];
-            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-                layer.mmu_cache = MmuCacheKind::None;
-            }
-            layer.page_table = table;
-            config
-        });
         let storage =
             DeviceConfig::samples().into_iter().max_by_key(|device| device.striping().drives).expect("there are some");
-        let tables = tables.map(|config| with_storage(config, &storage));
+        let tables = with_each_page_table(system("radix")).map(|config| with_storage(config, &storage));
         let mut tested = 0;
         for mut config in
             tables.chain([system("nested-radix-cold"), with_storage(with("radix", &SHORT_OF_MEMORY), &storage)])

@@ -9,15 +9,14 @@ use pagelab_engine::base::page_fault::Origin;
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::Translation;
 use pagelab_engine::config::Config;
-use pagelab_engine::mmu_cache::{Asid, MmuCacheKind};
-use pagelab_engine::page_table::PageTableConfig;
+use pagelab_engine::mmu_cache::Asid;
 use pagelab_engine::translate::config::TlbArrayConfig;
 use pagelab_engine::translate::tlb::Tlb;
 use pagelab_engine::translate::tlb_organisation::{self, Run, TlbOrganisationConfig};
 use pagelab_trace::{case_seed, cases};
 
 use super::{SHORT_OF_MEMORY, check, with};
-use crate::common::on_two_threads;
+use crate::common::{on_two_threads, with_each_page_table};
 
 /// Pages of a space: some groups of eight, and a large page.
 const PAGES: u64 = 64;
@@ -220,8 +219,8 @@ fn small(organisation: &TlbOrganisationConfig) -> [String; 3] {
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
 
-/// Systems with an organisation: each page table; guests; large pages that are created and split; pages that are
-/// evicted.
+/// Systems with an organisation: guests; large pages that are created and split; pages that are evicted. The first one
+/// is plain.
 fn systems(organisation: &TlbOrganisationConfig) -> Vec<Config> {
     let small = small(organisation);
     let with = |name: &str, more: &[&str]| {
@@ -229,6 +228,7 @@ fn systems(organisation: &TlbOrganisationConfig) -> Vec<Config> {
         with(name, &set)
     };
     let mut all = vec![
+        with("radix", &[]),
         with("radix-thp", &[KHUGEPAGED]),
         with("radix-mthp32k", &[]),
         with("radix-mthp32k", &SHORT_OF_MEMORY),
@@ -246,15 +246,6 @@ fn systems(organisation: &TlbOrganisationConfig) -> Vec<Config> {
         let systems = ["radix-thp", "radix-mthp32k", "nested-radix-mthp32k"];
         all.extend(systems.map(|name| with(name, &[first.as_str(), KHUGEPAGED])));
     }
-    all.extend(PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()).map(|table| {
-        let mut config = with("radix", &[]);
-        let layer = &mut config.system.layers[0];
-        if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-            layer.mmu_cache = MmuCacheKind::None;
-        }
-        layer.page_table = table;
-        config
-    }));
     all
 }
 
@@ -267,7 +258,9 @@ pub fn all_systems() -> Vec<Config> {
 fn every_tlb_organisation_translates_right_in_guests_and_hosts_under_every_page_table() {
     for organisation in TlbOrganisationConfig::samples().iter().filter(|organisation| !organisation.is_of_pages()) {
         let (fills, pages) = (AtomicU64::new(0), AtomicU64::new(0));
-        on_two_threads(&systems(organisation), |config| {
+        let systems = systems(organisation);
+        let all: Vec<Config> = with_each_page_table(systems[0].clone()).chain(systems[1..].iter().cloned()).collect();
+        on_two_threads(&all, |config| {
             let counts = check(config, 4);
             let sum = |what: &str| {
                 let counted = counts.iter().filter(|(name, _)| name.starts_with("tlb.l") && name.ends_with(what));

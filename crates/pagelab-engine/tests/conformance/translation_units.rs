@@ -9,8 +9,7 @@ use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::{Target, Translation};
 use pagelab_engine::config::Config;
-use pagelab_engine::mmu_cache::{Asid, MmuCacheKind};
-use pagelab_engine::page_table::PageTableConfig;
+use pagelab_engine::mmu_cache::Asid;
 use pagelab_engine::translate::translation_unit::{
     self, Entry, FillSource, FreeDistance, LineRead, LineServed, Lines, TlbPrefetchConfig, TlbStagesConfig,
     TranslationUnit, UnitLookUp, Visitor,
@@ -18,7 +17,7 @@ use pagelab_engine::translate::translation_unit::{
 use pagelab_trace::{case_seed, cases};
 
 use super::{SHORT_OF_MEMORY, check, with};
-use crate::common::{on_two_threads, run_workload};
+use crate::common::{on_two_threads, run_workload, with_each_page_table};
 
 /// Memory of a unit: caches hold every line that was read or written in the last few references.
 #[derive(Clone, Default)]
@@ -232,7 +231,7 @@ const SMALL_TLBS: [&str; 3] = [
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
 
-/// Systems with a unit: each page table; guests; large pages that are created and split; pages that are evicted.
+/// Systems with a unit: guests; large pages that are created and split; pages that are evicted. The first one is plain.
 fn systems(unit: &Sample) -> Vec<Config> {
     let set = |more: &[&'static str]| -> Vec<String> {
         SMALL_TLBS.iter().chain(more).map(|&set| set.to_owned()).chain([unit.set.clone()]).collect()
@@ -242,6 +241,7 @@ fn systems(unit: &Sample) -> Vec<Config> {
         with(name, &set.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let mut all = vec![
+        with("radix", &[]),
         with("radix-thp", &[KHUGEPAGED]),
         with("radix", &SHORT_OF_MEMORY),
         with("radix", &["machine.tlb.l2=[]"]),
@@ -253,15 +253,6 @@ fn systems(unit: &Sample) -> Vec<Config> {
     if !unit.prefetches {
         all.push(with("nested-radix-shadow", &[]));
     }
-    all.extend(PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()).map(|table| {
-        let mut config = with("radix", &[]);
-        let layer = &mut config.system.layers[0];
-        if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-            layer.mmu_cache = MmuCacheKind::None;
-        }
-        layer.page_table = table;
-        config
-    }));
     all
 }
 
@@ -283,11 +274,11 @@ fn every_translation_unit_translates_right_in_guests_and_hosts_under_every_page_
             hits.fetch_add(used, Ordering::Relaxed);
         };
         let systems = systems(&unit);
-        on_two_threads(&systems, |config| note(&check(config, 5)));
+        let all: Vec<Config> = with_each_page_table(systems[0].clone()).chain(systems[1..].iter().cloned()).collect();
+        on_two_threads(&all, |config| note(&check(config, 5)));
         if unit.prefetches {
             // Random programs seldom do what a prefetcher expects.
-            let plain = systems.iter().find(|config| config.system.name == "radix" && config.kernel.swap.is_none());
-            note(&run_workload(plain.expect("one of them"), "stride:size=1MiB,stride=4KiB,passes=2").values);
+            note(&run_workload(&systems[0], "stride:size=1MiB,stride=4KiB,passes=2").values);
         }
         assert!(hits.into_inner() > 0, "{}: no program ever used it", unit.set);
     }

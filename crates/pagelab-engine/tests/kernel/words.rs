@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{ScriptWriter, assert_frames_conserved, config, first_task, on_two_threads, run};
+use crate::common::{
+    ScriptWriter, assert_frames_conserved, config, first_task, on_two_threads, page_tables_of_programs, run,
+    set_page_table,
+};
 use pagelab_engine::base::addr::{FRAME_BYTES, PageSize, Pfn, VirtAddr};
 use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::ids::{CpuId, LayerId, SpaceId, SpaceIx};
@@ -23,8 +26,7 @@ use pagelab_engine::kernel::threads::config::ThreadConfig;
 use pagelab_engine::kernel::threads::khugepaged::Khugepaged;
 use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::Simulation;
-use pagelab_engine::mmu_cache::MmuCacheKind;
-use pagelab_engine::page_table::{PageTableConfig, PteFlags};
+use pagelab_engine::page_table::PteFlags;
 use pagelab_trace::{EventKind, Protection, case_seed, cases};
 
 const LAYER: LayerId = LayerId(0);
@@ -383,15 +385,13 @@ fn torture(config: &Config, operations: u64, seed: u64) -> BTreeMap<&'static str
 /// Systems with each page table for programs, with and without large pages.
 fn systems() -> Vec<Config> {
     let mut all = Vec::new();
-    for table in PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()) {
+    for table in page_tables_of_programs() {
         for &page_size in table.page_sizes().iter().filter(|&&size| size < PageSize::Size1G) {
             let mut config = config("radix", &[SWAP, KHUGEPAGED, "machine.memory_bytes=1GiB", "machine.cores=1"]);
             config.kernel.threads.kswapd = ThreadConfig::Off;
             let layer = &mut config.system.layers[0];
-            (layer.page_table, layer.page_size) = (table.clone(), page_size);
-            if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-                layer.mmu_cache = MmuCacheKind::None;
-            }
+            layer.page_size = page_size;
+            set_page_table(layer, &table);
             config.validate().unwrap();
             all.push(config);
         }
