@@ -97,7 +97,7 @@ def test_lines_between_complexes_take_longer(name: str) -> None:
     assert [group["cores"] for group in far] == [machine["cores"]] == [8]
     for core, latency in ((1, near), (7, near), (8, far[0]["latency_cycles"])):
         # Two CPUs store to one line in turns: each store moves it.
-        source = f"random:size=64,granularity=8,write=1,threads=2,regions=shared,accesses=10K@0,{core}"
+        source = f"random:size=64,granularity=8,write=1,threads=2,regions=shared,accesses=40K@0,{core}"
         changes = {"machine.cores": 16, "machine.threads_per_core": 1, "engine.sync_quantum_cycles": 0}
         stats = pagelab.run(source, "radix", machine=path, set=changes).systems[0].stats
         per_transfer = stats["elapsed_cycles"] / stats["coherence.remote"]

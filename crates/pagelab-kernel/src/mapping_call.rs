@@ -44,11 +44,12 @@ use pagelab_trace::EventKind;
 
 /// Most pages of a step, so that others can run in between.
 const STEP_PAGES: usize = 64;
-/// Pages that are taken from the LRU lists under their lock at a time (`SWAP_CLUSTER_MAX` in `release_pages`).
-const LRU_BATCH: usize = 32;
-/// Most unmapped pages that are gathered before they are freed: `MMU_GATHER_BUNDLE` and `MAX_GATHER_BATCH_COUNT` ×
-/// `MAX_GATHER_BATCH` (include/asm-generic/tlb.h of 4.9 to 6.12, with pages of 4 KiB).
-const GATHERED_PAGES: usize = 8 + 19 * 510;
+/// Pages in a list of unmapped pages, in the first one and in each of the next ones (`MMU_GATHER_BUNDLE`,
+/// `MAX_GATHER_BATCH` of include/asm-generic/tlb.h, 4.9 to 6.12, with pages of 4 KiB). Each list is freed on its own.
+const FIRST_GATHERED: usize = 8;
+const GATHERED: usize = 510;
+/// Most unmapped pages that are gathered before they are freed (`MAX_GATHER_BATCH_COUNT` lists after the first one).
+const GATHERED_PAGES: usize = FIRST_GATHERED + 19 * GATHERED;
 
 /// How a call holds the lock of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +219,7 @@ impl MappingCall {
             step.preset += config.unmap_page.cost();
             step.kernel_independent(RefKind::Write, page_metadata(changed.frame));
             if changed.is_freed {
-                if number % LRU_BATCH == 0 && !holds {
+                if !holds && begins_lru_batch(number, os.costs.freed_batch) {
                     step.take_lock(LockKind::Lru, layer.data.lru_line(space.group));
                 }
                 step.kernel_independent(RefKind::Write, layer.data.cpu_line(self.cpu, CpuLine::FreeLists));
@@ -319,7 +320,7 @@ impl MappingCall {
             os.locks.release(BlockKey::PageTable { layer: self.space.layer, frame }, task);
         }
         if self.unmapped == GATHERED_PAGES || self.done == self.changed.len() {
-            self.gather(os.layers[self.space.layer].spaces[self.space.index].group);
+            self.gather(os.layers[self.space.layer].spaces[self.space.index].group, os.costs.freed_batch);
         }
     }
 
@@ -335,13 +336,13 @@ impl MappingCall {
 
     /// Frees the pages that have been unmapped since the last time: takes each batch from the LRU lists, and then what
     /// the CPU's list has no room for to the zone.
-    fn gather(&mut self, group: GroupId) {
+    fn gather(&mut self, group: GroupId, batch: u32) {
         let (mut pages, mut overflowed) = (Vec::new(), Vec::new());
         let last = self.done - self.freed;
         for (number, changed) in (1..).zip(&mut self.changed[self.freed..self.done]) {
             pages.extend(changed.is_freed.then_some(changed.frame));
             overflowed.extend(changed.under_zone_lock.take());
-            if pages.len() == LRU_BATCH || number == last {
+            if number == last || begins_lru_batch(number, batch) {
                 self.batches.push_lru(group, std::mem::take(&mut pages));
                 overflowed.drain(..).for_each(|batch| self.batches.push_zone(batch));
             }
@@ -372,6 +373,14 @@ impl MappingCall {
     }
 }
 
+/// Whether a page is the first one of a batch that is taken from the LRU lists under one acquisition of their lock.
+/// `number` counts the pages that were unmapped since pages were last freed.
+fn begins_lru_batch(number: usize, batch: u32) -> bool {
+    let number = number % GATHERED_PAGES;
+    let in_list = if number < FIRST_GATHERED { number } else { (number - FIRST_GATHERED) % GATHERED };
+    in_list.is_multiple_of(batch as usize)
+}
+
 /// Whether two entries are changed under the same locks of page-table pages. Without locks that are held for a time,
 /// only where the entries are counts.
 fn are_together(one: &ChangedEntry, other: &ChangedEntry, holds: bool) -> bool {
@@ -385,4 +394,22 @@ fn are_together(one: &ChangedEntry, other: &ChangedEntry, holds: bool) -> bool {
 fn is_about_pages(advice: u32) -> bool {
     // WILLNEED, DONTNEED, FREE, REMOVE, COLD, PAGEOUT, POPULATE_READ, POPULATE_WRITE, DONTNEED_LOCKED, COLLAPSE.
     matches!(advice, 3 | 4 | 8 | 9 | 20..=25)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_pages_take_the_lock_of_the_lists_once_per_batch_and_at_the_end_of_each_list() {
+        let locks = |pages: usize, batch: u32| (0..pages).filter(|&number| begins_lru_batch(number, batch)).count();
+        // 8 pages, and 8 pages after eight lists of 510: 16 batches of 31 and one of 14 each.
+        assert_eq!(locks(4096, 31), 1 + 8 * 17 + 1);
+        // 15 batches of 32 and one of 30.
+        assert_eq!(locks(4096, 32), 1 + 8 * 16 + 1);
+        assert_eq!(locks(8, 31), 1);
+        assert_eq!(locks(9, 31), 2);
+        assert_eq!(locks(GATHERED_PAGES, 255), 1 + 19 * 2);
+        assert_eq!(locks(2 * GATHERED_PAGES, 255), 2 * (1 + 19 * 2));
+    }
 }

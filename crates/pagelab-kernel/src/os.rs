@@ -127,7 +127,7 @@ impl Os {
         booted: &mut [Option<Layer>],
     ) -> Result<Layer, EngineError> {
         let configs = &config.system.layers;
-        let layer_config = &configs[index];
+        let layer_config = &with_defaults(&configs[index], config)?;
         let check = config.check;
         let drives = config.kernel.storage.as_ref().map_or(0, |device| device.striping().drives);
         let scope = EngineScope { cpus: config.machine.cpus, cores: config.machine.cores, drives };
@@ -137,7 +137,6 @@ impl Os {
                 let what = format!("{memory} bytes are more than the machine's {}", config.machine.memory_bytes);
                 return Err(EngineError::config(memory_key(layer_config), what));
             }
-            let layer_config = &with_nodes(layer_config, config)?;
             return Layer::boot(
                 layer_config,
                 None,
@@ -440,10 +439,14 @@ fn boot_order(configs: &[LayerConfig]) -> Result<Vec<usize>, EngineError> {
     Ok(order)
 }
 
-/// The configuration of the bottom layer, with the nodes of the machine's memory.
-fn with_nodes(layer: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, EngineError> {
+/// The configuration of a layer, with what its frame allocator takes from the kernel and, at the bottom, with the nodes
+/// of the machine's memory.
+fn with_defaults(layer: &LayerConfig, config: &BootConfig<'_>) -> Result<LayerConfig, EngineError> {
     let (mut layer, sizes) = (layer.clone(), config.machine.node_bytes.clone());
-    if sizes.is_empty() {
+    if let FrameAllocatorConfig::Linux(linux) = &mut layer.frame_allocator {
+        linux.pcp.rules.get_or_insert(config.kernel.per_cpu_lists);
+    }
+    if sizes.is_empty() || layer.host.is_some() {
         return Ok(layer);
     }
     let key = format!("system.layers.{}.frame_allocator", layer.name);

@@ -260,7 +260,8 @@ fn pages_that_a_program_writes_itself_are_read_back_first() {
 fn a_page_that_both_kernels_swap_out_is_read_back_in_between() {
     let run_with = |set: &[&str]| {
         let source = pagelab_trace::workload::parse("stride:size=8MiB,stride=4KiB,passes=3,write=1", 1).unwrap();
-        let mut all = vec![SWAP, "system.layers.right.memory_bytes=1MiB"];
+        // An eighth of so little memory would be on lists of free pages.
+        let mut all = vec![SWAP, "system.layers.right.memory_bytes=1MiB", "kernel.per_cpu_lists=linux-4.19"];
         all.extend(set);
         let (simulation, stats) = run(&config("small-guests", &all), source, &[0]);
         assert_conserved(&stats);

@@ -89,7 +89,7 @@ fn pages_in_the_way_are_moved_with_their_contents() {
     script.mmap(0, BASE, 2 * PAGES * 4096);
     // Another CPU's TLBs hold pages that are moved meanwhile.
     let other = script.thread(0);
-    for n in 0..61 * PAGES {
+    for n in 0..80 * PAGES {
         script.store(0, BASE + n * 97 % PAGES * 4096);
         let held = Access::new(AccessKind::Load, SMALL + n % 20 * 2 * MIB + (n / 20 % 32 * 8 + 1) * 4096, 8);
         script.access_of(other, Access { gap: 100, ..held });

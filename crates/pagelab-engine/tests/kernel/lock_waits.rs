@@ -164,7 +164,9 @@ fn faults_that_move_batches_wait_for_shared_locks_as_a_closed_queue() {
         let costs = held(zone, lru);
         // In turn, so that all end at about the same time.
         let queued = "kernel.spin_locks=queued";
-        let set = [costs.as_str(), queued, "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
+        // Batches of one size, so that the last one is short beside all.
+        let lists = "kernel.per_cpu_lists=linux-4.19";
+        let set = [costs.as_str(), queued, lists, "engine.kernel_refs=off", "engine.sync_quantum_cycles=0"];
         let without = simulate(1, &set[1..]);
         let alone = simulate(1, &set);
         // The held time of all batches of a thread.
@@ -211,7 +213,8 @@ const IN_TURN: [&str; 3] = ["kernel.spin_locks=queued", "engine.kernel_refs=off"
 const BATCH: u64 = 255;
 
 /// CPUs' lists of free pages that give a batch of 63 back when they have 256.
-const SHORT_LISTS: &str = r#"system.layers.native.frame_allocator={"kind":"linux","pcp":{"batch":63,"high":256}}"#;
+const SHORT_LISTS: &str =
+    r#"system.layers.native.frame_allocator={"kind":"linux","pcp":{"rules":"linux-4.19","batch":63,"high":256}}"#;
 
 /// Pages that each process touches, and then unmaps by a call.
 const UNMAPPED: u64 = 2048;

@@ -37,7 +37,9 @@ fn one_core_runs_while_the_other_is_blocked() {
     for n in 0..200 {
         script.load(0, BASE + n * 4096);
     }
-    let (simulation, stats) = run(&config("radix", &["engine.sync_quantum_cycles=0"]), script.finish(), &[0, 2]);
+    // A short handler, with few frames for the CPU's list.
+    let set = ["engine.sync_quantum_cycles=0", "kernel.per_cpu_lists=linux-4.19"];
+    let (simulation, stats) = run(&config("radix", &set), script.finish(), &[0, 2]);
     let waited = |cpu: &Cpu| cpu.clock.spent(pagelab_engine::core_model::clock::Class::LockWait);
     let waited = simulation.scheduler.cpus.iter().map(waited).sum::<Cycles>();
     assert!(waited > Cycles::ZERO && waited * 20 < simulation.scheduler.cpus[0].clock.now(), "{waited:?}");

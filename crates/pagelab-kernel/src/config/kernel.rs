@@ -10,6 +10,7 @@ use super::{
     BlockIoConfig, FaultKind, FaultKinds, HeldLocksConfig, KernelCodeConfig, MappingCallConfig, StageCost, StageCosts,
     StageLines, SwapConfig, TranslationCacheConfig, VmaFallbacks,
 };
+use crate::frames::frame_alloc::PerCpuLists;
 use crate::scheduler::SchedulerConfig;
 use crate::threads::config::ThreadsConfig;
 use pagelab_base::error::EngineError;
@@ -72,6 +73,14 @@ pub struct KernelConfig {
     /// Default 64 (`TASK_RSS_EVENTS_THRESH`, until Linux 6.1; there, each thread counts its own).
     #[serde(default = "default_rss_batch")]
     pub rss_batch: u32,
+    /// Pages that a mapping call takes from the LRU lists at a time, under their lock, as it frees them. Default 32
+    /// (`SWAP_CLUSTER_MAX` in `release_pages`, until Linux 6.8).
+    #[serde(default = "default_freed_batch")]
+    pub freed_batch: u32,
+    /// By the rules of which kernel a CPU's lists of free pages exchange pages with their zone, unless
+    /// `system.layers.NAME.frame_allocator.pcp.rules` says otherwise for a layer. Default `linux-4.19`.
+    #[serde(default)]
+    pub per_cpu_lists: PerCpuLists,
     /// Pages that a CPU charges to the memory cgroup at a time.
     pub charge_batch: u32,
     /// Cycles of a fork per page that the child shares.
@@ -178,6 +187,10 @@ impl KernelConfig {
 
 fn default_rss_batch() -> u32 {
     64
+}
+
+fn default_freed_batch() -> u32 {
+    32
 }
 
 pub(super) fn on() -> Switch {

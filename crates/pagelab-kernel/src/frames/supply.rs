@@ -158,6 +158,13 @@ impl Frames {
         self.free(first, order, cpu);
     }
 
+    /// Gives what is on the lists of all CPUs back to the zones.
+    pub fn drain_lists(&mut self) {
+        self.effects.clear();
+        self.allocator.drain_per_cpu(&mut self.effects);
+        self.count();
+    }
+
     /// Isolates the blocks of the next request of a pass that reports them to a host; false if there are none.
     pub fn isolate_unreported(&mut self, pass: &mut ReportPass) -> bool {
         self.effects.clear();

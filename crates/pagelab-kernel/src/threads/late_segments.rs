@@ -13,10 +13,11 @@
 //! mm/page_isolation.c (`start_isolate_page_range`), mm/migrate.c (`migrate_pages`).
 //! Parameters: `kernel.threads.late_segments` (`bytes`, `least_bytes`, `sleep_cycles`, `dissolve`).
 //! Stats: `late_segments.*`, `segment.translations`.
-//! Deviations: pages of 2 MiB, shared pages and pages of files are not moved, and frames on a CPU's list are not
-//! drained from it, so regions with them are passed over. Stores to a page between its copy and the change of its
-//! entry, a step of this thread, are not copied again. A segment is made once; its memory stays reserved, for later
-//! programs, too, unless reclaim may dissolve segments (`reclaim/segments.rs`).
+//! Deviations: pages of 2 MiB, shared pages and pages of files are not moved, so regions with them are passed over.
+//! CPUs' lists of free pages are drained before each step; Linux isolates a whole region first (`drain_all_pages`).
+//! Draining costs nothing. Stores to a page between its copy and the change of its entry, a step of this thread, are
+//! not copied again. A segment is made once; its memory stays reserved, for later programs, too, unless reclaim may
+//! dissolve segments (`reclaim/segments.rs`).
 
 use crate::config::InvalidationCause;
 use crate::direct_segment::{DirectSegment, SegmentMemory, is_plain_memory};
@@ -57,7 +58,7 @@ pub mod parameters {
         pub bytes: Bytes,
         /// Smallest mapping that gets a segment.
         pub least_bytes: Bytes,
-        /// Cycles between two attempts to make the segment.
+        /// Cycles that the thread sleeps after an attempt to make the segment; its work adds to them.
         pub sleep_cycles: u64,
         /// When reclaim dissolves the segment and frees memory that no segment uses.
         #[serde(default)]
@@ -263,6 +264,7 @@ impl LateSegments {
     fn isolate(&mut self, layer: &mut Layer, cpu: CpuId, from: Pfn) -> Next {
         let end = self.end_of_step(from);
         let occupied = self.occupied.len();
+        layer.memory.frames.drain_lists();
         let order = FRAMES_PER_STEP.ilog2().min(layer.frame_allocator().max_order());
         let mut at = from;
         while at < end {

@@ -70,6 +70,7 @@ impl Config {
         kernel.fault.validate()?;
         kernel.fault_kinds.validate(&kernel.fault)?;
         between("kernel.lru_batch", kernel.lru_batch, 1, MAX_LRU_BATCH)?;
+        between("kernel.freed_batch", kernel.freed_batch, 1, MAX_LRU_BATCH)?;
         between("kernel.rss_batch", kernel.rss_batch, 1, MAX_RSS_BATCH)?;
         kernel.scheduler.validate(kernel.quantum_cycles)?;
         kernel.check_vma_fallbacks()?;

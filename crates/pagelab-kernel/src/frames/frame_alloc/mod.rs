@@ -25,8 +25,8 @@ use pagelab_base::ids::{CpuId, NodeId};
 pub use buddy::{Buddy, BuddyConfig};
 pub use free_area::MAX_MAX_ORDER;
 pub use page_allocator::{
-    Aged, AgedBlock, AgeingConfig, NodeConfig, PageAllocator, PageAllocatorConfig, PcpConfig, WatermarkConfig,
-    Watermarks, ZoneIx, ZoneKind, ZoneStatus,
+    Aged, AgedBlock, AgeingConfig, NodeConfig, PageAllocator, PageAllocatorConfig, PcpConfig, PerCpuLists,
+    WatermarkConfig, Watermarks, ZoneIx, ZoneKind, ZoneStatus,
 };
 pub use report::ReportPass;
 

@@ -34,7 +34,8 @@ pub struct Parameters {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manager {
-    /// Cycles between two decisions, a multiple of `retry_cycles`. MOM: 10 s (doc/mom-balloon.conf).
+    /// Cycles from one decision to the next, a multiple of `retry_cycles`; the work adds to them. MOM: 10 s
+    /// (doc/mom-balloon.conf).
     pub interval_cycles: u64,
     /// Memory that a guest keeps in any case (MOM: what the virtual machine is guaranteed).
     #[serde(default)]

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::{FrameAllocError, MAX_MAX_ORDER};
+use super::per_cpu_lists::PcpConfig;
 use pagelab_base::addr::FRAME_BYTES;
 use pagelab_base::ids::NodeId;
 
@@ -58,18 +59,6 @@ pub struct NodeConfig {
     pub distances: Vec<u32>,
 }
 
-/// The per-CPU page lists of each zone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PcpConfig {
-    /// Number of frames moved between a list and the zone at once. Default as in Linux 6.1 `zone_batchsize`: 63 for a
-    /// zone of 1 GiB or more, less for a smaller one.
-    pub batch: Option<u32>,
-    /// Number of frames at which a CPU's lists return a batch. Default as in Linux 6.1 `zone_highsize`: the zone's low
-    /// watermark divided by the node's CPUs, at least four batches.
-    pub high: Option<u32>,
-}
-
 /// The reserves of the zones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -121,11 +110,7 @@ impl PageAllocatorConfig {
             let what = format!("{} is too large; allowed are 0 to 3000 ten-thousandths", self.watermarks.scale_factor);
             return Err(error("watermarks.scale_factor", what));
         }
-        for (key, value) in [("pcp.batch", self.pcp.batch), ("pcp.high", self.pcp.high)] {
-            if value.is_some_and(|v| v == 0 || v > 1 << 16) {
-                return Err(error(key, format!("{} is out of range; allowed are 1 to 65536", value.unwrap_or(0))));
-            }
-        }
+        self.pcp.check()?;
         let node_frames = self.node_frames(frames)?;
         let nodes = node_frames.len() as u32;
         Ok(Topology { cpu_nodes: self.cpu_map(cpus, nodes)?, nearest: self.nearest()?, node_frames })

@@ -10,24 +10,22 @@
 //! A zone has buddy lists by migrate type: unmovable contents are kept together, so that large blocks survive
 //! elsewhere. Each pageblock of 2 MiB has a type, which decides on whose lists its freed frames go. A type with empty
 //! lists steals the largest block of another type, and the whole pageblock if that is at least half free or compatible.
-//! Single frames come from and go to per-CPU lists, hottest first, which exchange batches with the zone under its lock.
+//! Single frames come from and go to per-CPU lists, hottest first, which exchange batches with the zone under its lock:
+//! see `per_cpu_lists`.
 //!
 //! [`PageAllocator::age`] brings memory into the state of a machine that has run for a long time.
 //!
 //! # Source
 //! Linux 6.1 `mm/page_alloc.c`: `get_page_from_freelist`, `__zone_watermark_ok`, `rmqueue`, `rmqueue_bulk`,
 //! `free_unref_page_commit`, `free_pcppages_bulk`, `__rmqueue_fallback`, `steal_suitable_fallback`,
-//! `__setup_per_zone_wmarks`, `setup_per_zone_lowmem_reserve`, `zone_batchsize`, `zone_highsize`,
-//! `find_next_best_node`. Gorman and Whitcroft, "The what, the why and the where to of anti-fragmentation", Ottawa
-//! Linux Symposium 2006.
+//! `__setup_per_zone_wmarks`, `setup_per_zone_lowmem_reserve`, `find_next_best_node`. Gorman and Whitcroft, "The what,
+//! the why and the where to of anti-fragmentation", Ottawa Linux Symposium 2006.
 //!
 //! # Parameters
 //! [`PageAllocatorConfig`], each with the origin of its default.
 //!
 //! # Deviations from the source
 //! - Per-CPU lists hold single frames; Linux since 5.13 also keeps orders 1 to 3 and 9 there.
-//! - A full per-CPU list returns one batch; Linux doubles the batch while a CPU only frees (`free_factor`), and lowers
-//!   the limit during reclaim.
 //! - No HIGHATOMIC, CMA and ISOLATE pageblocks; no watermark boost after stealing; DMA32 is not preferred to stealing
 //!   in NORMAL (`ALLOC_NOFRAGMENT`).
 //! - No ZONE_DMA (16 MiB) and no hole below 4 GiB. NUMA policies are up to the caller.
@@ -35,6 +33,7 @@
 
 mod ageing;
 mod config;
+mod per_cpu_lists;
 mod reporting;
 mod zone;
 
@@ -47,7 +46,8 @@ use pagelab_base::ids::{CpuId, NodeId};
 use zone::Zone;
 
 pub use ageing::{Aged, AgedBlock, AgeingConfig};
-pub use config::{NodeConfig, PageAllocatorConfig, PcpConfig, WatermarkConfig};
+pub use config::{NodeConfig, PageAllocatorConfig, WatermarkConfig};
+pub use per_cpu_lists::{PcpConfig, PerCpuLists};
 pub use zone::{Watermarks, ZoneIx, ZoneKind};
 
 /// Bounds of the sum of the min watermarks (Linux `calculate_min_free_kbytes`).
@@ -358,8 +358,8 @@ impl FrameAllocator for PageAllocator {
     fn drain_per_cpu(&mut self, effects: &mut AllocEffects) {
         for zone in &mut self.zones {
             for cpu in CpuId::all(zone.pcps.len()) {
-                if zone.pcps[cpu].count > 0 {
-                    zone.drain(cpu, u32::MAX, effects);
+                while zone.pcps[cpu].count > 0 {
+                    zone.drain(cpu, zone.limits.most_at_once(), effects);
                 }
             }
         }

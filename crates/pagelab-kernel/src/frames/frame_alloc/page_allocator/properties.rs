@@ -311,12 +311,13 @@ fn node(frames: u64, distances: &[u32]) -> NodeConfig {
 }
 
 fn run(operations: u64) {
-    let pcp = |batch, high| PcpConfig { batch: Some(batch), high: Some(high) };
+    let pcp = |batch, high| PcpConfig { batch: Some(batch), high: Some(high), ..PcpConfig::default() };
+    let rules = |rules| PcpConfig { rules: Some(rules), ..PcpConfig::default() };
     let two_nodes = PageAllocatorConfig {
         nodes: vec![node(5120, &[]), node(3072, &[])],
         dma32_end_bytes: Bytes(2048 * FRAME_BYTES),
         watermarks: reserves(512),
-        pcp: pcp(31, 90),
+        pcp: rules(PerCpuLists::Linux6_12),
         ..PageAllocatorConfig::default()
     };
     let odd = PageAllocatorConfig {
@@ -331,6 +332,7 @@ fn run(operations: u64) {
         cpu_nodes: vec![1, 0, 2, 2, 1],
         dma32_end_bytes: Bytes(4100 * FRAME_BYTES),
         watermarks: WatermarkConfig { scale_factor: 0, ..reserves(200) },
+        pcp: rules(PerCpuLists::Linux6_1),
         ..PageAllocatorConfig::default()
     };
     let mut machines = [

@@ -12,7 +12,7 @@ fn normal(frames: u64) -> PageAllocator {
     let config = PageAllocatorConfig {
         dma32_end_bytes: Bytes(0),
         watermarks: WatermarkConfig { min_free_bytes: Some(Bytes(0)), scale_factor: 0, lowmem_reserve_ratio: 256 },
-        pcp: PcpConfig { batch: Some(4), high: Some(8) },
+        pcp: PcpConfig { batch: Some(4), high: Some(8), ..PcpConfig::default() },
         ..PageAllocatorConfig::default()
     };
     PageAllocator::new(Pfn(0), frames, 1, &config).unwrap()
@@ -34,13 +34,23 @@ fn on_cpu(cpu: CpuId) -> FrameRequest {
     FrameRequest { cpu, ..FrameRequest::new(0, FramePurpose::UserData) }
 }
 
+fn rules(rules: PerCpuLists) -> PcpConfig {
+    PcpConfig { rules: Some(rules), ..PcpConfig::default() }
+}
+
+/// A zone's batch, and the range of the limit of its per-CPU lists.
+fn limits(allocator: &PageAllocator, zone: ZoneIx) -> (u32, u32, u32) {
+    let limits = &allocator.zones[zone].limits;
+    (limits.batch, limits.high_min, limits.high_max)
+}
+
 fn gib(gib: u64, distances: &[u32]) -> NodeConfig {
     NodeConfig { memory_bytes: Bytes(gib << 30), distances: distances.to_vec() }
 }
 
 #[test]
 fn reserves_and_batches_are_those_of_linux() {
-    let mut config = PageAllocatorConfig::default();
+    let mut config = PageAllocatorConfig { pcp: rules(PerCpuLists::Linux6_1), ..PageAllocatorConfig::default() };
     let allocator = PageAllocator::new(Pfn(0), 64 * GIB, 4, &config).unwrap();
     let [dma32, normal] = [ZoneKind::Dma32, ZoneKind::Normal].map(|kind| allocator.zone_of(NodeId(0), kind).unwrap());
     // min_free_kbytes is sqrt(64 Mi * 16) = 32768: 8192 frames, a sixteenth of them DMA32's.
@@ -48,15 +58,14 @@ fn reserves_and_batches_are_those_of_linux() {
     assert_eq!(allocator.watermarks(normal), Watermarks { min: 7680, low: 7680 + 15728, high: 7680 + 2 * 15728 });
     assert_eq!(allocator.zone_status(dma32).lowmem_reserve, 60 * GIB / 256);
     assert_eq!(allocator.zone_status(normal).lowmem_reserve, 0);
-    let limits = |zone: ZoneIx| (allocator.zones[zone].batch, allocator.zones[zone].high);
-    assert_eq!((limits(dma32), limits(normal)), ((63, 390), (63, 5852)));
+    assert_eq!((limits(&allocator, dma32), limits(&allocator, normal)), ((63, 390, 390), (63, 5852, 5852)));
 
     config.watermarks.scale_factor = 0;
     let allocator = PageAllocator::new(Pfn(0), 64 * GIB, 4, &config).unwrap();
     assert_eq!(allocator.watermarks(normal), Watermarks { min: 7680, low: 7680 * 5 / 4, high: 7680 * 3 / 2 });
     let allocator = PageAllocator::new(Pfn(0), 64 * MIB, 1, &config).unwrap();
     // 16 batches per zone are too few for 63: 16384 >> 10 = 16, a quarter is 4, rounded to 3.
-    assert_eq!((allocator.zones[0].batch, allocator.zones[0].high), (3, 320));
+    assert_eq!(limits(&allocator, ZoneIx(0)), (3, 320, 320));
     assert_eq!(allocator.watermarks(ZoneIx(0)).min, 256);
 }
 
@@ -207,7 +216,7 @@ fn a_shortage_is_reported_and_ordinary_requests_keep_the_reserve() {
             scale_factor: 0,
             lowmem_reserve_ratio: 0,
         },
-        pcp: PcpConfig { batch: Some(1), high: Some(1) },
+        pcp: PcpConfig { batch: Some(1), high: Some(1), ..PcpConfig::default() },
         ..PageAllocatorConfig::default()
     };
     let mut allocator = PageAllocator::new(Pfn(0), 4 * MIB, 1, &config).unwrap();
@@ -247,7 +256,7 @@ fn other_nodes_serve_before_reserves_are_touched_and_dma32_is_kept() {
     let config = PageAllocatorConfig {
         nodes: vec![gib(5, &[]), gib(1, &[])],
         watermarks: WatermarkConfig { lowmem_reserve_ratio: 2, ..WatermarkConfig::default() },
-        pcp: PcpConfig { batch: Some(1), high: Some(1) },
+        pcp: PcpConfig { batch: Some(1), high: Some(1), ..PcpConfig::default() },
         ..PageAllocatorConfig::default()
     };
     let mut allocator = PageAllocator::new(Pfn(0), 6 * GIB, 2, &config).unwrap();
@@ -291,8 +300,13 @@ fn impossible_configurations_are_refused() {
     says(&|c| c.cpu_nodes = vec![0, 1], &["cpu_nodes: 2 entries for 4 CPUs"]);
     says(&|c| c.cpu_nodes = vec![0, 1, 2, 0], &["cpu_nodes.2", "no node 2", "0 to 1"]);
     says(&|c| c.dma32_end_bytes.0 = 100, &["dma32_end_bytes: 100B"]);
+    says(&|c| c.pcp.batch_scale_max = Some(7), &["pcp.batch_scale_max: 7", "0 to 6"]);
+    says(&|c| c.pcp.batch_scale_max = Some(2), &["pcp.batch_scale_max", "pcp.rules=linux-6.12"]);
     says(&|c| c.pcp.batch = Some(0), &["pcp.batch: 0", "1 to 65536"]);
-    says(&|c| c.pcp = PcpConfig { batch: Some(9), high: Some(8) }, &["pcp.high: 8", "batch of 9"]);
+    says(
+        &|c| c.pcp = PcpConfig { batch: Some(9), high: Some(8), ..PcpConfig::default() },
+        &["pcp.high: 8", "batch of 9"],
+    );
     says(&|c| c.watermarks.scale_factor = 3001, &["watermarks.scale_factor: 3001", "0 to 3000"]);
     says(
         &|c| c.watermarks.min_free_bytes = Some(Bytes(2 << 30)),

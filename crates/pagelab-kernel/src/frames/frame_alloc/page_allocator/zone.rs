@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::super::free_area::{FrameState, FreeArea, Index};
 use super::super::{AllocEffects, FrameAllocError, MigrateType, Urgency};
-use super::config::{PageAllocatorConfig, WatermarkConfig, error};
-use pagelab_base::addr::{FRAME_BYTES, Pfn};
+use super::config::{PageAllocatorConfig, WatermarkConfig};
+use super::per_cpu_lists::{Pcp, PcpLimits};
+use pagelab_base::addr::Pfn;
 use pagelab_base::ids::{CpuId, NodeId};
 
 pagelab_base::id! {
@@ -48,15 +49,6 @@ fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
     }
 }
 
-/// The order-0 frames of one zone that one CPU keeps, by type, hottest first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Pcp {
-    pub(super) lists: [VecDeque<Index>; MigrateType::COUNT],
-    pub(super) count: u32,
-    /// The list from which the last drain took a frame.
-    drained: usize,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
     pub(super) ix: ZoneIx,
@@ -69,9 +61,11 @@ pub(super) struct Zone {
     pageblocks: Vec<MigrateType>,
     /// By CPU.
     pub(super) pcps: Vec<Pcp>,
-    pub(super) batch: u32,
-    pub(super) high: u32,
+    pub(super) limits: PcpLimits,
     pub(super) watermarks: Watermarks,
+    /// An allocation has found less than the high watermark free, and no list has given frames back above it since
+    /// (`ZONE_BELOW_HIGH`).
+    pub(super) is_short: bool,
     /// Frames that requests which a higher zone could serve must leave (`lowmem_reserve`).
     pub(super) lowmem_reserve: u64,
     pub(super) used_frames: u64,
@@ -97,9 +91,9 @@ impl Zone {
             pageblock_order,
             pageblocks: vec![MigrateType::Movable; (last >> pageblock_order) as usize + 1],
             pcps: vec![Pcp::default(); cpus],
-            batch: 0,
-            high: 0,
+            limits: PcpLimits::default(),
             watermarks: Watermarks::default(),
+            is_short: false,
             lowmem_reserve: 0,
             used_frames: 0,
             per_cpu_frames: 0,
@@ -119,24 +113,13 @@ impl Zone {
         self.watermarks = Watermarks { min, low: min + step, high: min + 2 * step };
     }
 
-    /// Linux 6.1 `zone_batchsize` and `zone_highsize`, for limits without a configured value.
+    /// Sets the limits of the per-CPU lists, which depend on the watermarks.
     pub(super) fn set_pcp_limits(
         &mut self,
         config: &PageAllocatorConfig,
         node_cpus: u64,
     ) -> Result<(), FrameAllocError> {
-        let computed = || {
-            let batch = ((self.managed_frames() >> 10).min((1 << 20) / FRAME_BYTES) / 4).max(1);
-            let batch = batch + batch / 2;
-            ((1 << batch.ilog2()) - 1).max(1)
-        };
-        self.batch = config.pcp.batch.unwrap_or_else(computed);
-        let computed = || ((self.watermarks.low / node_cpus) as u32).max(4 * self.batch);
-        self.high = config.pcp.high.unwrap_or_else(computed);
-        if self.high < self.batch {
-            let what = format!("{} is less than the batch of {}; at least a batch is needed", self.high, self.batch);
-            return Err(error("pcp.high", what));
-        }
+        self.limits = PcpLimits::new(&config.pcp, self.managed_frames(), self.watermarks.low, node_cpus)?;
         Ok(())
     }
 
@@ -173,7 +156,9 @@ impl Zone {
         cpu: CpuId,
         effects: &mut AllocEffects,
     ) -> Option<Pfn> {
+        self.is_short = self.is_short || !self.stays_above(self.watermarks.high, order);
         let index = if order == 0 {
+            self.pcps[cpu].allocates();
             if self.pcps[cpu].lists[contents as usize].is_empty() {
                 self.refill(cpu, contents, effects)?;
             } else {
@@ -239,8 +224,10 @@ impl Zone {
         self.per_cpu_frames += 1;
         self.area.set_state(index, FrameState::PER_CPU);
         effects.descriptors.extend(second.map(|second| self.area.pfn(second)));
-        if self.pcps[cpu].count >= self.high {
-            self.drain(cpu, self.batch, effects);
+        let given = pcp.frames_to_give(&self.limits, self.is_short);
+        if given > 0 {
+            self.drain(cpu, given, effects);
+            self.is_short = self.is_short && !self.stays_above(self.watermarks.high, 0);
         } else {
             effects.per_cpu_hits += 1;
         }
@@ -250,7 +237,7 @@ impl Zone {
     #[cold]
     fn refill(&mut self, cpu: CpuId, contents: MigrateType, effects: &mut AllocEffects) -> Option<()> {
         effects.zone_locks.push(self.ix);
-        for _ in 0..self.batch {
+        for _ in 0..self.pcps[cpu].frames_to_take(&self.limits, self.is_short) {
             let Some(index) = self.rmqueue(0, contents, effects) else { break };
             self.area.set_state(index, FrameState::PER_CPU);
             effects.moved += 1;
@@ -393,7 +380,8 @@ impl Zone {
             }
             assert_eq!(pcp.lists.iter().map(VecDeque::len).sum::<usize>(), pcp.count as usize, "per-CPU count");
             // A refill only considers the list of its own type.
-            assert!(pcp.count < self.high + 2 * self.batch, "{:?}: per-CPU lists beyond their limit", self.ix);
+            let most = self.limits.high_max + 2 * self.limits.batch;
+            assert!(pcp.count < most, "{:?}: per-CPU lists beyond their limit", self.ix);
         }
         // Together with the count of states, this also implies that no frame is listed twice: each is visited once
         // there.
