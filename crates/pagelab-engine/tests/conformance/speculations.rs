@@ -10,13 +10,12 @@ use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::Translation;
 use pagelab_engine::config::Config;
 use pagelab_engine::core_model::CoreConfig;
-use pagelab_engine::mmu_cache::{Asid, MmuCacheKind};
-use pagelab_engine::page_table::PageTableConfig;
+use pagelab_engine::mmu_cache::Asid;
 use pagelab_engine::translate::speculation::{self, AnySpeculation, FoundPage, MissedAccess, SpeculationConfig};
 use pagelab_trace::{case_seed, cases};
 
 use super::{SHORT_OF_MEMORY, check, with};
-use crate::common::on_two_threads;
+use crate::common::{on_two_threads, with_each_page_table};
 
 const FIRST_PAGE: u64 = 0x7f_0000_0000;
 const PAGES: u64 = 48;
@@ -102,8 +101,7 @@ const SMALL: [&str; 3] = [
 const KHUGEPAGED: &str =
     r#"kernel.threads.khugepaged={"scan_sleep_cycles":20000,"pages_to_scan":4096,"max_ptes_none":511}"#;
 
-/// Systems with a speculation: each page table; guests; cores; large pages that are created and split; pages that are
-/// evicted.
+/// Systems with a speculation: guests; cores; large pages that are created and split; pages that are evicted.
 fn systems(speculation: &SpeculationConfig) -> Vec<Config> {
     let with = |name: &str, more: &[&str]| {
         let set: Vec<&str> = SMALL.into_iter().chain(more.iter().copied()).collect();
@@ -125,17 +123,14 @@ fn systems(speculation: &SpeculationConfig) -> Vec<Config> {
         config.machine.core = core;
         config
     }));
-    all.extend(PageTableConfig::samples().into_iter().filter(|table| !table.is_for_hosts_only()).map(|table| {
-        let mut config = with("radix-mthp32k", &[]);
-        let layer = &mut config.system.layers[0];
-        layer.folios.clear();
-        if layer.mmu_cache.keeps(table.upper_entries()).is_err() {
-            layer.mmu_cache = MmuCacheKind::None;
-        }
-        layer.page_table = table;
-        config
-    }));
     all
+}
+
+/// Systems with a speculation and each page table.
+fn under_each_page_table(speculation: &SpeculationConfig) -> impl Iterator<Item = Config> {
+    let mut config = with("radix", &SMALL);
+    config.machine.tlb.speculation = speculation.clone();
+    with_each_page_table(config)
 }
 
 /// The systems of all speculations.
@@ -148,7 +143,9 @@ fn every_speculation_is_judged_in_guests_and_hosts_under_every_page_table() {
     let all = Mutex::new(BTreeMap::new());
     for speculation in SpeculationConfig::samples().iter().filter(|config| !config.is_off()) {
         let guesses = AtomicU64::new(0);
-        on_two_threads(&systems(speculation), |config| {
+        let all_systems: Vec<Config> =
+            systems(speculation).into_iter().chain(under_each_page_table(speculation)).collect();
+        on_two_threads(&all_systems, |config| {
             let counts = check(config, 2);
             let count = |what: &str| counts[&format!("tlb.speculation.{what}")];
             guesses.fetch_add(count("right") + count("wrong"), Ordering::Relaxed);

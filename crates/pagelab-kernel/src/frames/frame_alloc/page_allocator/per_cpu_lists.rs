@@ -19,8 +19,7 @@
 //! - Once a second, Linux 6.12 lowers the limits of CPUs that were idle (`decay_pcp_high`). Here, limits fall only when
 //!   the zone is below its high watermark.
 //! - Limits do not fall because reclaim is at work (`ZONE_RECLAIM_ACTIVE`).
-//! - Batches that could hold frames of larger orders (`PCPF_FREE_HIGH_BATCH`) do not matter, since the lists hold single
-//!   frames.
+//! - The rules for frames of larger orders (`PCPF_FREE_HIGH_BATCH`) are missing, since the lists hold single frames.
 
 use std::collections::VecDeque;
 
