@@ -1,7 +1,7 @@
 //! A core and its program on the fast path.
 
 use super::machine::MachineShape;
-use super::staged::StageUnits;
+use super::stage_units::StageUnits;
 use super::walker::{WalkMemory, Walker, WalkerParts};
 use crate::cpu::replay::{StopCondition, scan};
 use crate::machine::cpu::{AccessCounters, Filter};

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::staged::{NoStages, StageUnits};
+use super::stage_units::{NoStages, StageUnits};
 use pagelab_base::assoc::AssocArray;
 use pagelab_base::host::Vectors;
 use pagelab_base::ids::CoreId;

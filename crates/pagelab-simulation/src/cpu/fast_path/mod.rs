@@ -21,6 +21,7 @@ mod machine;
 mod native;
 mod nested;
 mod nested_listed;
+mod stage_units;
 mod staged;
 mod three_layers;
 mod timed;

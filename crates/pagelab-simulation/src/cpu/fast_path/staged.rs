@@ -2,6 +2,7 @@
 
 use super::core::FastCore;
 use super::machine::MachineShape;
+use super::stage_units::StageUnits;
 use super::walker::Walker;
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::assoc::Evicted;
@@ -13,50 +14,7 @@ use pagelab_hardware::core_model::{CompiledCore, L1TlbMiss};
 use pagelab_trace::Access;
 use pagelab_translate::stages::Stages;
 use pagelab_translate::tlb;
-use pagelab_translate::translation_unit::{CoreLines, Entry, Stage, UnitLookUp};
-
-/// The stages of a machine.
-pub(super) trait StageUnits<'a>: Sized {
-    /// Whether the machine has any.
-    const ARE_ANY: bool;
-
-    /// The stages of a core, and those that all cores share.
-    fn new(own: &'a mut [Stage], shared: &'a mut [Stage]) -> Self;
-
-    /// The stages, if the machine has any.
-    fn get(&mut self) -> Option<&mut Stages<'a>>;
-}
-
-/// The stages of a machine without any.
-pub(super) struct NoStages;
-
-impl<'a> StageUnits<'a> for NoStages {
-    const ARE_ANY: bool = false;
-
-    #[inline(always)]
-    fn new(_: &'a mut [Stage], _: &'a mut [Stage]) -> Self {
-        Self
-    }
-
-    #[inline(always)]
-    fn get(&mut self) -> Option<&mut Stages<'a>> {
-        None
-    }
-}
-
-impl<'a> StageUnits<'a> for Stages<'a> {
-    const ARE_ANY: bool = true;
-
-    #[inline(always)]
-    fn new(own: &'a mut [Stage], shared: &'a mut [Stage]) -> Self {
-        Self::new(own, shared)
-    }
-
-    #[inline(always)]
-    fn get(&mut self) -> Option<&mut Stages<'a>> {
-        Some(self)
-    }
-}
+use pagelab_translate::translation_unit::{CoreLines, Entry, UnitLookUp};
 
 impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, C> {
     /// The stages, if there are any, and the caches to which they refer.
