@@ -3,10 +3,11 @@
 //! Models: the call takes the lock (`mmap_lock`, `mmap_sem`) as its writer; MADV_DONTNEED and other advice on pages
 //! takes it as a reader. It waits until no fault or other call is in the way. It then goes through the entries that it
 //! has removed or changed, up to 64 pages per step: the lock of each page-table page, each entry by a locked exchange,
-//! the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per 32 pages, and that of
-//! the zone whenever the CPU's list of free pages was full. A fault that needs the mappings waits until the writer has
-//! ended. With locks of VMAs, only faults in the changed range and its neighbours do: a fault cannot lock a VMA that is
-//! write-locked, so it falls back to the lock of the address space.
+//! the metadata of each page. Pages that are freed also take the lock of the LRU lists, once per `kernel.freed_batch`
+//! pages and anew for each list of gathered pages, and that of the zone whenever the CPU's list of free pages was full.
+//! A fault that needs the mappings waits until the writer has ended. With locks of VMAs, only faults in the changed
+//! range and its neighbours do: a fault cannot lock a VMA that is write-locked, so it falls back to the lock of the
+//! address space.
 //!
 //! With `kernel.held_locks`, the call takes the lock of a page-table page in a step of its own, keeps it for all
 //! entries there, and releases it before it goes to the next one. Where it moves entries, it also holds the lock of the
@@ -23,7 +24,8 @@
 //! lock of a table that the call has emptied and freed is only referred to, since nobody else needs it. All of
 //! `unmap_page` counts as under the lock of the page-table page. Entries move one by one (Linux: whole tables since
 //! 5.0, if aligned), and a table's locks are held for all of them (before 4.19, for 64 at a time). zap gives its lock
-//! up for nobody (since 5.4, if its CPU is to run another task).
+//! up for nobody (since 5.4, if its CPU is to run another task). Lists of gathered pages are those until 6.8 for all
+//! kernels; since 6.9, one entry of each stays free.
 
 use crate::config::{FaultLock, MappingCallConfig, SpinLocks};
 use crate::held_batches::Batches;
@@ -45,7 +47,7 @@ use pagelab_trace::EventKind;
 /// Most pages of a step, so that others can run in between.
 const STEP_PAGES: usize = 64;
 /// Pages in a list of unmapped pages, in the first one and in each of the next ones (`MMU_GATHER_BUNDLE`,
-/// `MAX_GATHER_BATCH` of include/asm-generic/tlb.h, 4.9 to 6.12, with pages of 4 KiB). Each list is freed on its own.
+/// `MAX_GATHER_BATCH` of include/asm-generic/tlb.h, 4.9 to 6.8, with pages of 4 KiB). Each list is freed on its own.
 const FIRST_GATHERED: usize = 8;
 const GATHERED: usize = 510;
 /// Most unmapped pages that are gathered before they are freed (`MAX_GATHER_BATCH_COUNT` lists after the first one).

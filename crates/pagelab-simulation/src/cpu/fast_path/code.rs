@@ -36,8 +36,8 @@ enum Walks {
     NestedListed,
 }
 
-/// Chooses the code for a simulation, if the fast path can simulate it: walks must be of one layer, or of guests on
-/// their host.
+/// Chooses the code for a simulation, if the fast path can simulate it: walks must be of one layer, of guests on their
+/// host, or of guests of guests.
 pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Option<FastPath> {
     if !is_eligible(config) || !hardware_is_eligible(hw, layers.len()) {
         return None;

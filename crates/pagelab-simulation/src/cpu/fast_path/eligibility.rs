@@ -125,7 +125,7 @@ fn layer_is_eligible(layer: &LayerConfig) -> bool {
 fn engine_is_eligible(engine: &EngineConfig) -> bool {
     let EngineConfig {
         seed: _,
-        // Walks that bypass the caches have loops of their own, but none where requests have times.
+        // Walks that bypass the caches have loops of their own, but none together with times, stages or a third layer.
         kernel_refs: _,
         sync_quantum_cycles: _,
         lookahead: _,

@@ -25,7 +25,7 @@
 //! [`PageAllocatorConfig`], each with the origin of its default.
 //!
 //! # Deviations from the source
-//! - Per-CPU lists hold single frames; Linux since 5.13 also keeps orders 1 to 3 and 9 there.
+//! - Per-CPU lists hold single frames; Linux since 5.14 also keeps orders 1 to 3 and 9 there.
 //! - No HIGHATOMIC, CMA and ISOLATE pageblocks; no watermark boost after stealing; DMA32 is not preferred to stealing
 //!   in NORMAL (`ALLOC_NOFRAGMENT`).
 //! - No ZONE_DMA (16 MiB) and no hole below 4 GiB. NUMA policies are up to the caller.

@@ -3,8 +3,9 @@
 //!
 //! # Models
 //! A CPU that finds its list empty takes a batch from the zone under its lock. A CPU whose lists reach a limit gives
-//! some frames back under that lock. By the rules of the kernel, the batch and the limit are fixed, or they grow while
-//! a CPU only allocates or only frees, and halve again with each step in the other direction.
+//! some frames back under that lock. By the rules of the kernel, both are fixed, or the batch grows while a CPU only
+//! allocates or only frees, and is halved by each step in the other direction. With the rules of Linux 6.12, the limit
+//! rises with either, and falls while the zone is short.
 //!
 //! # Source
 //! `mm/page_alloc.c`. Linux 4.9 and 4.19: `zone_batchsize`, `pageset_set_batch`, `free_hot_cold_page` and
@@ -16,9 +17,13 @@
 //! `kernel.per_cpu_lists`, `system.layers.NAME.frame_allocator.pcp`.
 //!
 //! # Deviations from the source
-//! - Once a second, Linux 6.12 lowers the limits of CPUs that were idle (`decay_pcp_high`). Here, limits fall only when
-//!   the zone is below its high watermark.
+//! - About once a second, Linux 6.12 lowers the limit of every CPU by an eighth, down to the low one, and frees what is
+//!   beyond it (`decay_pcp_high`). Here, limits fall only while the zone is short, so memory on the lists of an idle
+//!   CPU stays there.
+//! - A zone is short if a request that it serves leaves less than its high watermark free. Linux sets `ZONE_BELOW_HIGH`
+//!   also for a zone that it then skips, or that has no block of the requested order.
 //! - Limits do not fall because reclaim is at work (`ZONE_RECLAIM_ACTIVE`).
+//! - In zones under 32 MiB, Linux 4.9 and 4.19 give each freed frame back at once. Here, lists hold six.
 //! - The rules for frames of larger orders (`PCPF_FREE_HIGH_BATCH`) are missing, since the lists hold single frames.
 
 use std::collections::VecDeque;
@@ -45,7 +50,7 @@ pub enum PerCpuLists {
     /// Batches of at most 31 frames, and lists of six batches.
     #[serde(rename = "linux-4.9")]
     Linux4_9,
-    /// Batches of at most 63 frames, and lists of six batches (Linux 4.19 to 5.12).
+    /// Batches of at most 63 frames, and lists of six batches (Linux 4.19 to 5.13).
     #[default]
     #[serde(rename = "linux-4.19")]
     Linux4_19,
@@ -83,8 +88,8 @@ pub struct PcpConfig {
     /// zone's low watermark divided by the node's CPUs, at least four batches (6.1); from there to an eighth of the
     /// zone divided by the CPUs, as the CPU needs it (6.12). A number that is set is fixed.
     pub high: Option<u32>,
-    /// With the rules of Linux 6.12: how often the batch may double while a CPU only allocates, or only frees
-    /// (`CONFIG_PCP_BATCH_SCALE_MAX`, 0 to 6). Default 5.
+    /// With the rules of Linux 6.12: how often the batch of allocations may double. As many times a batch, at most, are
+    /// given back at once of frames that were freed in a row (`CONFIG_PCP_BATCH_SCALE_MAX`, 0 to 6). Default 5.
     pub batch_scale_max: Option<u32>,
 }
 
