@@ -25,6 +25,8 @@ pub struct PhysMem {
     block_base: u64,
     /// Words of the block that can still be written to before the host is asked for large pages; 0 afterwards.
     block_small_words: usize,
+    /// Whether a frame of the block may have been written to, while the host backs it with small pages.
+    block_written: Vec<bool>,
 }
 
 /// The host backs a block with small pages until this part of its frames could have been written to: in a sparse table
@@ -123,17 +125,18 @@ impl PhysMem {
         prefer_small_pages(&mut self.block);
         self.block_base = first.addr().0;
         self.block_small_words = frames as usize / SMALL_PART + 1;
+        self.block_written = vec![false; frames as usize];
     }
 
-    /// Moves the block to memory that the host backs with large pages.
+    /// Moves the block to memory that the host backs with large pages. Frames that nobody wrote to are not looked at,
+    /// since the host would back each of them.
     #[cold]
     fn enlarge_pages(&mut self) {
         let mut larger = vec![0; self.block.len()];
         prefer_large_pages(&mut larger);
-        for (to, from) in larger.chunks_mut(WORDS_PER_FRAME).zip(self.block.chunks(WORDS_PER_FRAME)) {
-            if from.iter().any(|&word| word != 0) {
-                to.copy_from_slice(from);
-            }
+        let frames = larger.chunks_mut(WORDS_PER_FRAME).zip(self.block.chunks(WORDS_PER_FRAME));
+        for ((to, from), _) in frames.zip(std::mem::take(&mut self.block_written)).filter(|&(_, written)| written) {
+            to.copy_from_slice(from);
         }
         self.block = larger;
     }
@@ -155,6 +158,7 @@ impl PhysMem {
         let index = self.block_index(addr);
         let is_new = std::mem::replace(&mut self.block[index], value) == 0 && value != 0;
         if is_new && self.block_small_words > 0 {
+            self.block_written[index / WORDS_PER_FRAME] = true;
             self.block_small_words -= 1;
             if self.block_small_words == 0 {
                 self.enlarge_pages();
