@@ -2,21 +2,20 @@
 
     python benches/systems.py [--quick]
 
-Rates are accesses per CPU second of a replay on one thread, settled: the difference of a longer and a shorter run, so
-start-up and first touches are left out. Systems take turns in each round. A ratio is of one round; the table has
-the median of the rounds and the range. The columns:
+Rates are accesses per CPU second of a replay on one thread, settled: start-up and the first quarter of the accesses,
+with almost all first touches, are left out. Systems and the naive program take turns in each round. A ratio is of one
+round; the table has the median of the rounds and the range. The columns:
 
 - of naive: beside the simplest program that counts the same hits of TLBs and caches (`crates/pagelab-host`);
 - of radix: beside `radix` on the same workload, or for a window core beside the core in order.
 
-A fault's CPU time is that of `stride`, which writes one word in each page, without start-up: longer less shorter run.
+A fault's CPU time is that of `stride`, which writes one word in each page, without the first quarter.
 The real one is that of `fault_loops.c`, with a mapping per task. It includes the host's work for a virtual machine.
 """
 
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,14 +23,12 @@ import fault_loops
 import throughput
 from rich.table import Table
 
-import pagelab
 from pagelab import _engine
 from pagelab.cli.terminal import print_table, warn
 from pagelab.replay import cores
 
 ROUNDS = 5
-FAULTS = 60_000
-"""Of the longer run; the shorter has a third."""
+FAULTS = 240_000
 NATIVE_ROUNDS = 9
 
 
@@ -73,25 +70,19 @@ def rows() -> tuple[Row, ...]:
     )
 
 
-def settled(row: Row, accesses: int) -> float:
-    """Accesses per CPU second from a quarter of `accesses` to all of them."""
-    seconds = []
-    for count in (accesses // 4, accesses):
-        begin = time.process_time()
-        pagelab.run(
-            row.workload, row.system, machine=throughput.MACHINE, max_accesses=count, threads=1, set=list(row.settings)
-        )
-        seconds.append(time.process_time() - begin)
-    return (accesses - accesses // 4) / (seconds[1] - seconds[0])
-
-
-def measure_rates(compared: Sequence[Row], rounds: int, accesses: int) -> dict[str, list[float]]:
-    """Settled rates by title, one of each round."""
+def measure_rates(
+    compared: Sequence[Row], rounds: int, accesses: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Settled rates by title, and those of the naive program by workload, one of each round."""
     rates: dict[str, list[float]] = {row.title: [] for row in compared}
+    naive: dict[str, list[float]] = {row.workload: [] for row in compared}
     for number in range(rounds):
+        for workload, of_naive in naive.items():
+            of_naive.append(throughput.yardsticks(1, workload, accesses, 0)[0])
         for row in list(compared)[:: -1 if number % 2 else 1]:
-            rates[row.title].append(settled(row, accesses))
-    return rates
+            settled = throughput.replay_rates(row.workload, row.system, accesses, row.settings)[1]
+            rates[row.title].append(settled)
+    return rates, naive
 
 
 def print_rates(compared: Sequence[Row], rates: Mapping[str, list[float]], naive: Mapping[str, list[float]]) -> None:
@@ -111,24 +102,20 @@ def print_rates(compared: Sequence[Row], rates: Mapping[str, list[float]], naive
 FAULT_SYSTEMS = ("radix", "hashed-compact", "mfoe", "nested-radix", "nested-hashed-compact")
 
 
-def fault_seconds(system: str, faults: int) -> float:
-    """CPU seconds per fault of a replay, start-up not included."""
-    seconds = []
-    for count in (faults // 3, faults):
-        begin = time.process_time()
-        pagelab.run(f"stride:size={4 * count}KiB,stride=4KiB,write=1,accesses={count}", system, threads=1)
-        seconds.append(time.process_time() - begin)
-    return (seconds[1] - seconds[0]) / (faults - faults // 3)
+def fault_seconds(system: str) -> float:
+    """CPU seconds per fault of a replay on the default machine."""
+    workload = f"stride:size={4 * FAULTS}KiB,stride=4KiB,write=1,accesses={FAULTS}"
+    return 1 / throughput.replay_rates(workload, system, FAULTS, machine=None)[1]
 
 
-def print_faults(rounds: int, faults: int) -> None:
+def print_faults(rounds: int) -> None:
     """The table of faults, beside the host's own."""
     case = fault_loops.Case("apart", "threads", 1)
     native = fault_loops.measure([case], NATIVE_ROUNDS)[case]
     taken: dict[str, list[float]] = {system: [] for system in FAULT_SYSTEMS}
     for number in range(rounds):
         for system in FAULT_SYSTEMS[:: -1 if number % 2 else 1]:
-            taken[system].append(fault_seconds(system, faults))
+            taken[system].append(fault_seconds(system))
     table = Table("", "µs", "of the host's", title="A page fault, CPU time", title_justify="left")
     if native:
         host = 1 / statistics.median(native)
@@ -146,15 +133,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer accesses, one round")
     quick = parser.parse_args().quick
-    rounds, accesses = (1, 3_000_000) if quick else (ROUNDS, 8_000_000)
+    rounds, accesses = (1, 8_000_000) if quick else (ROUNDS, 16_000_000)
     compared = rows()
-    rates = measure_rates(compared, rounds, accesses)
-    naive = {
-        workload: [throughput.yardsticks(1, workload, accesses, 0)[0] for _ in range(rounds)]
-        for workload in dict.fromkeys(row.workload for row in compared)
-    }
-    print_rates(compared, rates, naive)
-    print_faults(rounds, FAULTS // 5 if quick else FAULTS)
+    print_rates(compared, *measure_rates(compared, rounds, accesses))
+    print_faults(rounds)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Replay is measured on one thread with the full model (TLBs, walks, three data caches, faults). Every rate is the best of
 three runs, per second of CPU time. A rate is settled if the first quarter of the accesses, when most pages are touched
-for the first time, is left out. Three yardsticks are measured in the same process, so that ratios mean something on any
-machine:
+for the first time, is left out: the run's progress tells when that ends. Three yardsticks are measured in the same
+process, so that ratios mean something on any machine:
 
 - the generator alone, which is what a simulator that does nothing would reach;
 - naive: the generator, and the simplest program that counts the same hits of TLBs and caches;
@@ -85,9 +85,8 @@ def main() -> None:
         count = case.accesses // share
         generated = best(runs, partial(_engine.drain, case.workload, count))
         naive, host = yardsticks(runs, case.workload, count, half)
-        first = best(runs, partial(replay, case.workload, case.system, count // 4))
-        whole = best(runs, partial(replay, case.workload, case.system, count))
-        settled = (count - count // 4) / (count / whole - count // 4 / first)
+        pairs = [replay_rates(case.workload, case.system, count) for _ in range(runs)]
+        whole, settled = (max(rates) for rates in zip(*pairs, strict=True))
         rates = (generated, naive, host, whole, settled)
         held_against = (generated, naive, host)
         table.add_row(
@@ -226,6 +225,30 @@ def replay(source: str, system: str, accesses: int, *settings: str) -> int:
     """Replays on one thread and returns the accesses made."""
     results = pagelab.run(source, system, machine=MACHINE, max_accesses=accesses, threads=1, set=settings)
     return results[system].stats["accesses"]
+
+
+def replay_rates(
+    workload: str, system: str, accesses: int, settings: Sequence[str] = (), machine: str | None = MACHINE
+) -> tuple[float, float]:
+    """Accesses per CPU second of a replay on one thread: of all, with start-up, and of those behind the first quarter.
+
+    Errors: the run is too short to see where the quarter ends.
+    """
+    seen: list[tuple[int, float]] = []
+
+    def look(_system: str, done: int, _total: int | None) -> None:
+        if done >= accesses // 4:
+            seen.append((done, time.process_time()))
+
+    started = time.process_time()
+    pagelab.run(workload, system, machine=machine, max_accesses=accesses, threads=1, set=list(settings), progress=look)
+    seconds = time.process_time() - started
+    (first, begin), (last, end) = seen[0], seen[-1]
+    if last - first < accesses // 4:
+        raise SystemExit(
+            f"{workload} under {system}: {seconds:.2f} s is too short for a settled rate; take more accesses"
+        )
+    return accesses / seconds, (last - first) / (end - begin)
 
 
 def cpu_seconds() -> float:
