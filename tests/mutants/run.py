@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,26 +178,41 @@ def run_suite(tree: Path, crate: str, suite: str, jobs: int) -> list[str]:
         errors = [line for line in built.stderr.splitlines() if line.startswith("error")]
         raise BuildError("; ".join(errors[:2]) or f"cargo ended with {built.returncode} and named no error")
     command = [*cargo, "--", "--test-threads", str(jobs), *([f"{module}::"] if module else [])]
-    # A group of its own, so that a test that does not end is ended with what it has started.
+    status, output = end_within(TIMEOUT_SECONDS, command, tree, environment())
+    if status is None:
+        return [f"{suite} (no end after {TIMEOUT_SECONDS} s)"]
+    return (failed_tests(output) or [f"{suite} (ended with {status})"]) if status else []
+
+
+def end_within(
+    seconds: float, command: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """A command's status and what it prints; no status if it has not ended by then.
+
+    It has a group of its own, so that a test that does not end is killed with what it has started.
+    """
     with subprocess.Popen(
         command,
-        cwd=tree,
-        env=environment(),
+        cwd=folder,
+        env=variables,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+            output, _ = process.communicate(timeout=seconds)
+            return process.returncode, output
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return [f"{suite} (no end after {TIMEOUT_SECONDS} s)"]
-    if process.returncode == 0:
-        return []
+            return None, ""
+
+
+def failed_tests(output: str) -> list[str]:
+    """The names of tests that failed, by what a test program in Rust printed."""
     failed = re.search(r"^failures:\n((?:    \S+\n)+)", output, re.MULTILINE)
-    return failed.group(1).split() if failed else [f"{suite} (ended with {process.returncode})"]
+    return failed.group(1).split() if failed else []
 
 
 def environment() -> dict[str, str]:

@@ -9,23 +9,25 @@ mutmut`. The crate of the Python module is left out, since no test in Rust runs 
 Changes are made in a copy of the tree in `target/mutants`. In Rust all tests of the crate run, then those of crates
 that depend on it; in Python first the test files that name the module, then all others that are not slow. The first
 failure ends a change. What is known is kept in `target/mutants/sample-SEED.jsonl`, a line of JSON per change, and not
-made again by the same command. Ends with status 1 if a change was not noticed.
+made again by the same command. In the end the tests that noticed run without any change: what one that fails then, too,
+has noticed is forgotten. Ends with status 1 if a change was not noticed, or if such a test is to be mended first.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from run import ROOT, SCRATCH, TIMEOUT_SECONDS, copy_tree, environment
+from run import ROOT, SCRATCH, TIMEOUT_SECONDS, copy_tree, end_within, environment, failed_tests
 
 LEFT_OUT = "pagelab-py"
 PYTHON_SOURCES = ("python/pagelab", "packages/studies/pagelab_studies", "packages/linux/pagelab_linux")
@@ -55,7 +57,9 @@ class Outcome:
     file: str
     what: str
     noticed_by: str
-    """The first command that failed; empty if none did. `compiler` if the change does not compile."""
+    """The first test that failed; empty if none did. `compiler` if the change does not compile."""
+    again: list[str]
+    """The command that runs this test alone."""
     seconds: float
 
 
@@ -132,30 +136,41 @@ def python_commands(change: Change, jobs: int) -> Iterable[list[str]]:
     stem = Path(change.file).stem
     tests = sorted((SCRATCH / "tree/tests/python").glob("test_*.py"))
     near = [path for path in tests if stem in path.read_text(encoding="utf-8")]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-n", str(jobs), "--dist", "loadfile"]
     for part in (near, [path for path in tests if path not in near]):
         if part:
-            yield [*pytest, *map(str, part)]
+            yield [*PYTEST, "-x", "-m", "not slow", "-n", str(jobs), "--dist", "loadfile", *map(str, part)]
 
 
+PYTEST = [sys.executable, "-m", "pytest", "-q"]
 COMMANDS: dict[str, Callable[[Change, int], Iterable[list[str]]]] = {"rust": rust_commands, "python": python_commands}
 
 
-def noticed_by(change: Change, jobs: int) -> str:
-    """The first command that fails, or does not end; empty if there is none."""
+def attempt(command: Sequence[str]) -> tuple[int | None, str]:
+    """Runs a command in the copy of the tree: its status, or none if it did not end, and what it prints."""
     tree = SCRATCH / "tree"
     folders = (str(tree / Path(folder).parent) for folder in PYTHON_SOURCES)
-    variables = {**environment(), "PYTHONPATH": os.pathsep.join(folders)}
+    return end_within(3 * TIMEOUT_SECONDS, command, tree, {**environment(), "PYTHONPATH": os.pathsep.join(folders)})
+
+
+def failed_test(command: list[str], output: str) -> tuple[str, list[str]]:
+    """The first test that failed, and the command that runs it alone; the whole command if it names none."""
+    if named := re.search(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*(?:\[.*?\])?)(?: - .*)?$", output, re.MULTILINE):
+        return named[1], [*PYTEST, named[1]]
+    names, which = failed_tests(output), re.search(r"to rerun pass `(.*)`", output)
+    if names and which:
+        return f"{which[1]} {names[0]}", ["cargo", "test", "--quiet", *which[1].split(), "--", "--exact", names[0]]
+    return " ".join(command), command
+
+
+def noticed_by(change: Change, jobs: int) -> tuple[str, list[str]]:
+    """The first test that fails, or the command that does not end, and how to run it again; empty if there is none."""
     for command in COMMANDS[change.language](change, jobs):
-        try:
-            done = subprocess.run(
-                command, cwd=tree, env=variables, capture_output=True, check=False, timeout=3 * TIMEOUT_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return f"no end: {' '.join(command)}"
-        if done.returncode:
-            return "compiler" if command[1] == "build" else " ".join(command)
-    return ""
+        status, output = attempt(command)
+        if status is None:
+            return f"no end: {' '.join(command)}", command
+        if status:
+            return ("compiler", []) if command[1] == "build" else failed_test(command, output)
+    return "", []
 
 
 def make(change: Change, jobs: int) -> Outcome:
@@ -164,10 +179,16 @@ def make(change: Change, jobs: int) -> Outcome:
     before, begin = path.read_text(encoding="utf-8"), time.monotonic()
     path.write_text(change.text, encoding="utf-8")
     try:
-        command = noticed_by(change, jobs)
+        test, again = noticed_by(change, jobs)
     finally:
         path.write_text(before, encoding="utf-8")
-    return Outcome(change.language, change.file, change.what, command, round(time.monotonic() - begin, 1))
+    return Outcome(change.language, change.file, change.what, test, again, round(time.monotonic() - begin, 1))
+
+
+def failing_anyway(outcomes: Iterable[Outcome]) -> set[str]:
+    """Of the tests that noticed a change, those that fail without one, too."""
+    commands = {one.noticed_by: one.again for one in outcomes if one.again}
+    return {test for test, command in commands.items() if attempt(command)[0] != 0}
 
 
 def known_outcomes(log: Path) -> dict[tuple[str, str], Outcome]:
@@ -210,13 +231,24 @@ def main() -> int:
     copy_tree(ROOT, tree)
     for built in (ROOT / "python/pagelab").glob("*.so"):
         shutil.copy2(built, tree / "python/pagelab")
-    outcomes = run(changes, SCRATCH / f"sample-{arguments.seed}.jsonl", arguments.jobs)
-    tested = [one for one in outcomes if one.noticed_by != "compiler"]
+    log = SCRATCH / f"sample-{arguments.seed}.jsonl"
+    outcomes = run(changes, log, arguments.jobs)
+    return report(outcomes, log)
+
+
+def report(outcomes: list[Outcome], log: Path) -> int:
+    """Prints what was noticed, and takes out of the log what only seems so; the command's status."""
+    anyway = failing_anyway(outcomes)
+    real = [one for one in outcomes if one.noticed_by not in anyway]
+    log.write_text("".join(json.dumps(asdict(one)) + "\n" for one in real), encoding="utf-8")
+    for test in sorted(anyway):
+        print(f"fails without any change, too: {test}; mend it, and repeat the command")
+    tested = [one for one in real if one.noticed_by != "compiler"]
     missed = [one for one in tested if not one.noticed_by]
-    print(f"noticed {len(tested) - len(missed)} of {len(tested)}; {len(outcomes) - len(tested)} did not compile")
+    print(f"noticed {len(tested) - len(missed)} of {len(tested)}; {len(real) - len(tested)} did not compile")
     for one in missed:
         print(f"  {one.file}: {one.what}")
-    return 1 if missed else 0
+    return 1 if missed or anyway else 0
 
 
 if __name__ == "__main__":

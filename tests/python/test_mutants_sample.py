@@ -41,6 +41,7 @@ def test_changes_are_made_once_and_taken_back(tree: Path, capsys: pytest.Capture
     log = tree.parents[4] / "sample-1.jsonl"
     outcomes = sample.run([SUM], log, 3)
     assert outcomes[0].noticed_by.startswith("sh -c ! grep")
+    assert not sample.failing_anyway(outcomes)
     assert tree.read_text() == "a + b\n"
     # As if it had been another outcome, which shows that the log is believed.
     log.write_text(json.dumps({**json.loads(log.read_text()), "noticed_by": "an earlier run"}) + "\n")
@@ -49,6 +50,41 @@ def test_changes_are_made_once_and_taken_back(tree: Path, capsys: pytest.Capture
     assert tree.read_text() == "a + b\n"
     assert [Outcome(**json.loads(line)) for line in log.read_text().splitlines()] == outcomes
     assert "2 of 3: crates/pagelab-base/src/a.rs: replace + with *: NOT NOTICED" in capsys.readouterr().out
+
+
+def test_what_fails_without_a_change_has_noticed_nothing(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tree.parents[4] / "sample-1.jsonl"
+    outcomes = sample.run([SUM, BROKEN], log, 3)
+    assert sample.report(outcomes, log) == 0
+    assert "noticed 1 of 1; 1 did not compile" in capsys.readouterr().out
+    tree.write_text("a - b\n")
+    assert sample.report(outcomes, log) == 1
+    assert f"fails without any change, too: {outcomes[0].noticed_by}" in capsys.readouterr().out
+    assert list(sample.known_outcomes(log).values()) == [outcomes[1]]
+
+
+PYTEST_SAYS = """
+FAILED tests/python/test_a.py::test_b[x - y] - AssertionError: assert 1 == 2
+!!!! stopping after 1 failures !!!!
+"""
+CARGO_SAYS = """
+failures:
+    ring::is_empty
+
+test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+
+error: test failed, to rerun pass `-p pagelab-base --lib`
+"""
+
+
+def test_the_test_that_failed_is_found() -> None:
+    name, again = sample.failed_test(["pytest"], PYTEST_SAYS)
+    assert name == "tests/python/test_a.py::test_b[x - y]"
+    assert again[-1] == name
+    name, again = sample.failed_test(["cargo"], CARGO_SAYS)
+    assert name == "-p pagelab-base --lib ring::is_empty"
+    assert again[2:] == ["--quiet", "-p", "pagelab-base", "--lib", "--", "--exact", "ring::is_empty"]
+    assert sample.failed_test(["make", "it"], "Killed") == ("make it", ["make", "it"])
 
 
 def test_the_tests_of_crates_that_depend_on_it_run_as_well() -> None:
