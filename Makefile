@@ -10,7 +10,7 @@
 # make man        the manual page that wheels install, made anew of the command line
 # make reproductions  all published results measured again, in full: about two hours of CPU time; writes docs/reproductions and docs/claims.md
 # make mutants    change single lines for the worse and see which test notices: an hour, and CI does not run it
-# make mutants-sample  the same with fresh changes, drawn by SEED: 60 in Rust, 30 in Python, for hours; it can be interrupted
+# make mutants-sample  the same with fresh changes, drawn by SEED: 60 in Rust, 30 in Python, 10 in C, for hours; it can be interrupted
 # make soak       random tests with fresh seeds for SOAK_S seconds (3600 by default), with a log in target/soak.jsonl
 # make lint       formatting, clippy, rustdoc, rules for crates, spelling, words to avoid, widths and lengths, commit subjects, ruff, mypy
 # make deny       licences, bans and sources of the crates alone (part of lint)

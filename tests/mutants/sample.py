@@ -1,19 +1,21 @@
 """Draws small wrong changes by a seed, makes one after the other, and reports which no test notices.
 
-    python tests/mutants/sample.py SEED [--rust N] [--python N] [--jobs N]
+    python tests/mutants/sample.py SEED [--rust N] [--python N] [--c N] [--jobs N]
 
 `run.py` has a list of changes that stays. This draws others: in Rust of all that `cargo mutants --list` knows, in
-Python of all that mutmut can make, but for changes of texts. So it needs `cargo install cargo-mutants` and `pip install
-mutmut`. The crate of the Python module is left out, since no test in Rust runs it.
+Python of all that mutmut can make, but for changes of texts, and in the recorder's C of all operators between blanks.
+So it needs `cargo install cargo-mutants` and `pip install mutmut`. The crate of the Python module is left out, since no
+test in Rust runs it.
 
 Changes are made in a copy of the tree in `target/mutants`. In Rust all tests of the crate run, then those of crates
-that depend on it; in Python first the test files that name the module, then all others that are not slow. The first
-failure ends a change. What is known is kept in `target/mutants/sample-SEED.jsonl`, a line of JSON per change, and not
-made again by the same command. In the end the tests that noticed run without any change: what one that fails then, too,
-has noticed is forgotten. Ends with status 1 if a change was not noticed, or if such a test is to be mended first.
+that depend on it; in Python and C first the test files that name the module, then all others that are not slow. The
+first failure ends a change. What is known is kept in `target/mutants/sample-SEED.jsonl`, a line of JSON per change, and
+not made again by the same command. In the end the tests that noticed run without any change: what one that fails then,
+too, has noticed is forgotten. Ends with status 1 if a change was not noticed, or if such a test is to be mended first.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -111,6 +113,31 @@ def draw_python(seed: int, count: int) -> list[Change]:
     return list(drawn.values())
 
 
+PAIRS = ("== !=", "< <=", "> >=", "&& ||", "+ -", "* /", "<< >>", "& |", "+= -=", "True False")
+OPPOSITES = {one: other for pair in PAIRS for one, other in itertools.permutations(pair.split())}
+OPERATOR = re.compile(r"(?<= )(?:" + "|".join(map(re.escape, OPPOSITES)) + r")(?=[ ;])")
+
+
+def draw_c(seed: int, count: int) -> list[Change]:
+    """Changes of the recorder's tool: a file by its length, then an operator outside of comments and directives."""
+    files = sorted((ROOT / "capture/valgrind").glob("*.c"))
+    generator = random.Random(f"{seed} c")
+    drawn: dict[str, Change] = {}
+    while len(drawn) < count:
+        (path,) = generator.choices(files, [path.stat().st_size for path in files])
+        text = path.read_text(encoding="utf-8")
+        code = re.sub(
+            r"/\*.*?\*/|//[^\n]*|\"[^\"\n]*\"|^#[^\n]*", lambda part: "\0" * len(part[0]), text, flags=re.S | re.M
+        )
+        if places := list(OPERATOR.finditer(code)):
+            one = generator.choice(places)
+            number, line = code.count("\n", 0, one.start()) + 1, code[: one.end()].rpartition("\n")[2].strip()
+            file, other = str(path.relative_to(ROOT)), OPPOSITES[one[0]]
+            changed = f"{text[: one.start()]}{other}{text[one.end() :]}"
+            drawn[f"{file} {one.start()}"] = Change("c", file, f"line {number}: {line} -> {other}", changed)
+    return list(drawn.values())
+
+
 def dependents(crate: str) -> list[str]:
     """The crate, and those that depend on it, nearest first."""
     command = ["cargo", "metadata", "--format-version", "1", "--no-deps"]
@@ -132,7 +159,7 @@ def rust_commands(change: Change, jobs: int) -> Iterable[list[str]]:
 
 
 def python_commands(change: Change, jobs: int) -> Iterable[list[str]]:
-    """What tests a change in Python, in order."""
+    """What tests a change in Python or C, in order."""
     stem = Path(change.file).stem
     tests = sorted((SCRATCH / "tree/tests/python").glob("test_*.py"))
     near = [path for path in tests if stem in path.read_text(encoding="utf-8")]
@@ -142,7 +169,11 @@ def python_commands(change: Change, jobs: int) -> Iterable[list[str]]:
 
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
-COMMANDS: dict[str, Callable[[Change, int], Iterable[list[str]]]] = {"rust": rust_commands, "python": python_commands}
+COMMANDS: dict[str, Callable[[Change, int], Iterable[list[str]]]] = {
+    "rust": rust_commands,
+    "python": python_commands,
+    "c": python_commands,
+}
 
 
 def attempt(command: Sequence[str]) -> tuple[int | None, str]:
@@ -219,10 +250,12 @@ def main() -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--rust", type=int, default=60, metavar="N", help="changes in Rust; 60 by default")
     parser.add_argument("--python", type=int, default=30, metavar="N", help="changes in Python; 30 by default")
+    parser.add_argument("--c", type=int, default=10, metavar="N", help="changes in C; 10 by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes to build and to test")
     arguments = parser.parse_args()
     try:
         changes = draw_python(arguments.seed, arguments.python) if arguments.python else []
+        changes += draw_c(arguments.seed, arguments.c)
         changes += draw_rust(arguments.seed, arguments.rust) if arguments.rust else []
     except ToolError as error:
         print(f"mutants: {error}", file=sys.stderr)

@@ -95,6 +95,19 @@ def test_the_tests_of_crates_that_depend_on_it_run_as_well() -> None:
     assert "pagelab-trace" not in order
 
 
+def test_a_change_in_c_is_one_operator_of_its_code() -> None:
+    changes = sample.draw_c(7, 20)
+    assert changes == sample.draw_c(7, 20) != sample.draw_c(8, 20)
+    assert len({(one.file, one.what) for one in changes}) == 20
+    for one in changes:
+        before, after = (text.splitlines() for text in ((ROOT / one.file).read_text(), one.text))
+        ((old, new),) = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+        assert not old.lstrip().startswith(("/*", "*", "//", "#"))
+        words = [pair for pair in zip(old.split(), new.split(), strict=True) if pair[0] != pair[1]]
+        assert len(words) == 1
+        assert sample.OPPOSITES[words[0][0].rstrip(";")] == words[0][1].rstrip(";")
+
+
 def test_a_change_replaces_just_its_span() -> None:
     place = {"start": {"line": 2, "column": 3}, "end": {"line": 2, "column": 4}}
     mutant = {"file": "rustfmt.toml", "span": place, "replacement": "XYZ"}
