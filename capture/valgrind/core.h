@@ -24,6 +24,8 @@ extern XArray* VG_(args_for_valgrind);
 /* What is executed instead of a program that is to be recorded, and the folder of Valgrind's files. */
 extern HChar* VG_(name_of_launcher);
 extern const HChar* VG_(libdir);
+/* How much Valgrind checks of itself: 1 unless its option --sanity-level says otherwise. */
+extern Int VG_(clo_sanity_level);
 /* The file of this process's program. */
 extern Int VG_(cl_exec_fd);
 /* Lets the program's first stack grow down to the address. */

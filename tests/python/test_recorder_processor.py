@@ -1,6 +1,8 @@
 """Instructions that Valgrind carries out otherwise than a processor: each works, or the trace says so."""
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -140,3 +142,17 @@ def test_code_that_rewrites_its_own_basic_block_runs_as_on_a_processor(pagelab: 
         .to_list()
     )
     assert code == 6
+
+
+def test_recorded_code_is_well_typed(pagelab: Pagelab, tmp_path: Path) -> None:
+    """Valgrind's translator checks the tool's code, which it does only for those who ask."""
+    launcher = shutil.which("valgrind.bin") or shutil.which("valgrind")
+    stand_in = tmp_path / "bin" / "valgrind"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f'#!/bin/sh\nexec {launcher} --sanity-level=2 "$@"\n')
+    stand_in.chmod(0o755)
+    program = compiled(tmp_path, OWN_CODE)
+    path = f"{stand_in.parent}:{os.environ['PATH']}"
+    recorded = pagelab("record", "-q", "-o", "t.trace", "--", program, PATH=path)
+    assert (recorded.returncode, recorded.stdout) == (0, "42 103 112 104 122 105 132 7\n"), recorded.stderr
+    assert losses(pagelab) == []

@@ -1,0 +1,1 @@
+../../../../capture/valgrind/passes.c
