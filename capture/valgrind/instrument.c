@@ -227,16 +227,14 @@ static void put_origin(Origin origin, UInt at)
    one. */
 static void put_outcome(const Origin* guard)
 {
-   UInt end = builder.made + builder.accesses_n, changed = 0, i;
+   UInt end = builder.made + builder.accesses_n;
+   ULong changed = pl_registers_that_have_changed();
 
-   for (i = 0; i < REGISTERS; i++)
-      changed += pl_register_has_changed(i) ? 1 : 0;
-   pl_put8((UChar)changed);
-   for (i = 0; i < REGISTERS; i++) {
-      if (pl_register_has_changed(i)) {
-         pl_put8((UChar)i);
-         put_origin(pl_origin_of_register(i), end);
-      }
+   pl_put8((UChar)__builtin_popcountll(changed));
+   for (; changed != 0; changed &= changed - 1) {
+      UInt number = (UInt)__builtin_ctzll(changed);
+      pl_put8((UChar)number);
+      put_origin(pl_origin_of_register(number), end);
    }
    pl_put8(guard != NULL);
    if (guard != NULL) {

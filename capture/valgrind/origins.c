@@ -31,6 +31,7 @@
 #define WORDS (LOADS / 64)
 
 const Origin pl_no_origin;
+Bool pl_dependencies = True;
 
 static Origin* temporaries;
 static UInt temporaries_room;
@@ -41,10 +42,26 @@ static UInt followed;               /* no load of the superblock so far has this
 #define SECOND_OF_FLAGS REGISTERS
 static Origin registers[REGISTERS + 1]; /* as they are by now */
 static Origin known[REGISTERS];         /* as they were at the end of the last segment */
+/* Registers, a bit each, that may be other than `known`, and those of which `known` may be other than at the entry.
+   Most code sets few, so that only these are looked at. */
+static ULong set_since;
+static ULong set_before;
 
-static Bool holds(const Origin* origin, UInt load)
+/* The load of the least number, from this one on; LOADS if there is none. */
+static UInt next_load(const Origin* origin, UInt from)
 {
-   return (origin->loads[load / 64] >> (load % 64) & 1) != 0;
+   UInt word = from / 64;
+   ULong left;
+
+   if (from >= LOADS)
+      return LOADS;
+   left = origin->loads[word] >> (from % 64) << (from % 64);
+   while (left == 0) {
+      if (++word == WORDS)
+         return LOADS;
+      left = origin->loads[word];
+   }
+   return word * 64 + (UInt)__builtin_ctzll(left);
 }
 
 Origin pl_of_both(Origin one, Origin other)
@@ -59,16 +76,16 @@ Origin pl_of_both(Origin one, Origin other)
 
 Origin pl_loaded(UInt number, Origin address)
 {
-   Origin origin = pl_no_origin;
+   Origin origin = pl_no_origin, all = address;
    UInt i;
 
-   if (number >= LOADS)
+   if (number >= LOADS || !pl_dependencies)
       return origin;
    origin.loads[number / 64] = 1ULL << (number % 64);
-   for (i = 0; i < number; i++)
-      if (holds(&address, i))
-         address = pl_of_both(address, ancestors[i]);
-   ancestors[number] = address;
+   /* What a load's address comes from has lower numbers, and ancestors have theirs. */
+   for (i = next_load(&address, 0); i < number; i = next_load(&address, i + 1))
+      all = pl_of_both(all, ancestors[i]);
+   ancestors[number] = all;
    followed = number + 1;
    return origin;
 }
@@ -94,8 +111,8 @@ static Bool is_last(const Origin* origin, UInt number)
 {
    UInt other;
 
-   for (other = 0; other < followed; other++)
-      if (other != number && holds(origin, other) && is_within(ancestors[number], ancestors[other])
+   for (other = next_load(origin, 0); other < followed; other = next_load(origin, other + 1))
+      if (other != number && is_within(ancestors[number], ancestors[other])
           && !same(ancestors[number], ancestors[other]))
          return False;
    return True;
@@ -109,8 +126,8 @@ Waited pl_waited_for(Origin origin)
    Waited waited = {NO_LOAD, False, origin.registers};
    UInt number;
 
-   for (number = 0; number < followed; number++) {
-      if (holds(&origin, number) && is_last(&origin, number)) {
+   for (number = next_load(&origin, 0); number < followed; number = next_load(&origin, number + 1)) {
+      if (is_last(&origin, number)) {
          waited.load = (Int)number;
          waited.at_once = same(ancestors[number], pl_no_origin);
       }
@@ -149,12 +166,15 @@ void pl_origins_begin(UInt temporaries_n)
 {
    UInt i;
 
+   if (!pl_dependencies)
+      return;
    if (temporaries_n > temporaries_room) {
       VG_(free)(temporaries);
       temporaries = VG_(malloc)("pagelab.origins", temporaries_n * sizeof(Origin));
       temporaries_room = temporaries_n;
    }
    followed = 0;
+   set_since = set_before = 0;
    for (i = 0; i < temporaries_n; i++)
       temporaries[i] = pl_no_origin;
    for (i = 0; i < REGISTERS; i++)
@@ -164,6 +184,8 @@ void pl_origins_begin(UInt temporaries_n)
 
 void pl_set_temporary(IRTemp temporary, Origin origin)
 {
+   if (!pl_dependencies)
+      return;
    tl_assert(temporary < temporaries_room);
    temporaries[temporary] = origin;
 }
@@ -183,6 +205,8 @@ Origin pl_origin_of(const IRExpr* value)
 {
    Int number;
 
+   if (!pl_dependencies)
+      return pl_no_origin;
    switch (value->tag) {
    case Iex_RdTmp: return temporaries[value->Iex.RdTmp.tmp];
    case Iex_Get:
@@ -206,6 +230,13 @@ Origin pl_origin_of(const IRExpr* value)
    }
 }
 
+/* The register of this number is set. */
+static void set(Int number, Origin origin)
+{
+   registers[number] = origin;
+   set_since |= 1ULL << (number == SECOND_OF_FLAGS ? FLAGS : number);
+}
+
 /* A part of a register leaves the rest, but for the lower part of a vector's: most instructions clear what is above
    it. */
 void pl_set_register(Int offset, SizeT bytes, Origin origin)
@@ -213,10 +244,10 @@ void pl_set_register(Int offset, SizeT bytes, Origin origin)
    Int number = register_at(offset);
    Bool whole;
 
-   if (number < 0)
+   if (number < 0 || !pl_dependencies)
       return;
    whole = offset < OFFSET(guest_YMM0) ? bytes == 8 : (offset - OFFSET(guest_YMM0)) % VECTOR_BYTES == 0;
-   registers[number] = whole ? origin : pl_of_both(registers[number], origin);
+   set(number, whole ? origin : pl_of_both(registers[number], origin));
 }
 
 void pl_helper_was_called(const IRDirty* dirty, Origin read)
@@ -226,7 +257,7 @@ void pl_helper_was_called(const IRDirty* dirty, Origin read)
    for (i = 0; i < dirty->nFxState; i++) {
       Int number = register_at(dirty->fxState[i].offset);
       if (dirty->fxState[i].fx != Ifx_Read && number >= 0)
-         registers[number] = pl_no_origin;
+         set(number, pl_no_origin);
    }
    if (dirty->tmp != IRTemp_INVALID)
       pl_set_temporary(dirty->tmp, pl_of_both(read, origin_of_all(dirty->args)));
@@ -238,12 +269,19 @@ void pl_kernel_was_called(void)
    UInt i;
 
    for (i = 0; i < sizeof offsets / sizeof offsets[0]; i++)
-      registers[register_at(offsets[i])] = pl_no_origin;
+      set(register_at(offsets[i]), pl_no_origin);
 }
 
-Bool pl_register_has_changed(UInt number)
+ULong pl_registers_that_have_changed(void)
 {
-   return !same(pl_origin_of_register(number), known[number]);
+   ULong changed = 0, left;
+
+   for (left = set_since; left != 0; left &= left - 1) {
+      UInt number = (UInt)__builtin_ctzll(left);
+      if (!same(pl_origin_of_register(number), known[number]))
+         changed |= 1ULL << number;
+   }
+   return changed;
 }
 
 Origin pl_origin_of_register(UInt number)
@@ -256,9 +294,11 @@ Origin pl_origin_of_register(UInt number)
 static Int holder(UInt number, Origin origin)
 {
    Int derived = -1;
-   UInt i;
+   ULong left;
 
-   for (i = 0; i < REGISTERS; i++) {
+   /* The others hold themselves and nothing else. */
+   for (left = set_before | 1ULL << number; left != 0; left &= left - 1) {
+      UInt i = (UInt)__builtin_ctzll(left);
       if (same(known[i], entry_value(number)))
          return (Int)i;
       if ((known[i].registers >> number & 1) != 0 && is_within(known[i], origin))
@@ -270,10 +310,11 @@ static Int holder(UInt number, Origin origin)
 ULong pl_registers_at_entry(Origin origin)
 {
    ULong at_entry = 0, left = origin.registers;
-   UInt number;
 
-   for (number = 0; left != 0; number++, left >>= 1) {
-      Int held = (left & 1) != 0 ? holder(number, origin) : -1;
+   if (set_before == 0)
+      return left;
+   for (; left != 0; left &= left - 1) {
+      Int held = holder((UInt)__builtin_ctzll(left), origin);
       if (held >= 0)
          at_entry |= 1ULL << held;
    }
@@ -282,8 +323,9 @@ ULong pl_registers_at_entry(Origin origin)
 
 void pl_origins_end_segment(void)
 {
-   UInt i;
-
-   for (i = 0; i < REGISTERS; i++)
+   for (; set_since != 0; set_since &= set_since - 1) {
+      UInt i = (UInt)__builtin_ctzll(set_since);
       known[i] = pl_origin_of_register(i);
+      set_before |= 1ULL << i;
+   }
 }

@@ -40,6 +40,8 @@ typedef struct {
 } Waited;
 
 extern const Origin pl_no_origin;
+/* Whether origins are followed; otherwise each is none. */
+extern Bool pl_dependencies;
 
 /* What was loaded by the access of this number, from an address of this origin. */
 extern Origin pl_loaded(UInt number, Origin address);
@@ -59,7 +61,7 @@ extern void pl_helper_was_called(const IRDirty* dirty, Origin read);
 extern void pl_kernel_was_called(void);
 
 /* The registers as the encoder knows them are those at the end of the last segment. */
-extern Bool pl_register_has_changed(UInt number);
+extern ULong pl_registers_that_have_changed(void); /* a bit each */
 extern Origin pl_origin_of_register(UInt number);
 /* The registers of an origin as those at the entry of the open segment that hold the same. */
 extern ULong pl_registers_at_entry(Origin origin);
