@@ -52,6 +52,7 @@ mod bounds;
 mod calls;
 mod collect;
 mod engine_call;
+mod expansion;
 mod flow;
 mod follow;
 mod frame;
