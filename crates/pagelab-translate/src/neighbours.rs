@@ -1,8 +1,7 @@
 //! The neighbours of a page: whose entries are in the line that a walk for the page reads last.
 //!
 //! A line of a radix table has the entries of eight pages of 4 KiB. Other tables may have fewer of them in one line.
-//! The page table lists the walks of all eight pages, and their last references are compared, so this holds for every
-//! page table. No reference is made, and no state changes.
+//! Which these are, the page table says ([`PageGroup`]). No reference is made, and no state changes.
 
 use arrayvec::ArrayVec;
 
@@ -10,11 +9,11 @@ use crate::hardware::Hardware;
 use crate::tlb_organisation::Run;
 use crate::translation_unit::{FreeDistance, GROUP};
 use crate::walker::TranslationRequest;
-use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, PageSize, PhysAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_SHIFT, PageSize, PhysAddr, VirtAddr};
 use pagelab_base::ids::{CoreId, SpaceId};
 use pagelab_base::translation::Translation;
 use pagelab_kernel::layer::Layer;
-use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
+use pagelab_tables::page_table::{Leaf, Mapping, PageGroup, WalkList};
 
 /// A neighbour of a page, see the module's text.
 #[derive(Clone, Copy, Debug)]
@@ -38,31 +37,17 @@ impl Hardware {
         va: VirtAddr,
     ) -> ArrayVec<Neighbour, { GROUP as usize - 1 }> {
         let layer = &layers[space.layer];
-        let (table, mem) = (&layer.spaces[space.index].table, &layer.memory.contents);
-        let mut list = WalkList::new();
-        let mut leaf = |va: VirtAddr| -> Option<(u64, Mapping)> {
-            table.walk_by_hardware(mem, va, &mut list);
-            match (list.leaf, list.refs().last()) {
-                (Leaf::Present(mapping), Some(last)) if mapping.size == PageSize::Size4K => {
-                    Some((last.addr.0 >> LINE_SHIFT, mapping))
-                }
-                _ => None,
-            }
-        };
-        let mut all = ArrayVec::new();
-        let Some((line, _)) = leaf(va) else { return all };
+        let group = layer.spaces[space.index].table.group(&layer.memory.contents, va);
         let page = va.0 >> FRAME_SHIFT;
         let first = page & !(GROUP - 1);
-        for other in (first..first + GROUP).filter(|other| *other != page) {
+        let others = (first..).zip(group.iter().flat_map(|group| group.pages)).filter(|&(other, _)| other != page);
+        let accessed = others.filter_map(|(other, mapping)| Some((other, mapping.filter(|page| page.flags.accessed)?)));
+        let neighbour = |(other, mapping): (u64, Mapping)| {
             let va = VirtAddr(other << FRAME_SHIFT);
-            let Some((_, mapping)) = leaf(va).filter(|(at, mapping)| *at == line && mapping.flags.accessed) else {
-                continue;
-            };
-            let translation = self.to_machine(layers, core, space, va, Translation::from_mapping(&mapping));
-            let distance = other.wrapping_sub(page) as FreeDistance;
-            all.extend(translation.map(|translation| Neighbour { va, distance, translation }));
-        }
-        all
+            let translation = self.to_machine(layers, core, space, va, Translation::from_mapping(&mapping))?;
+            Some(Neighbour { va, distance: other.wrapping_sub(page) as FreeDistance, translation })
+        };
+        accessed.filter_map(neighbour).collect()
     }
 
     /// The neighbours of a page of 4 KiB that a walk has just found which continue its run: their frames keep the
@@ -77,14 +62,13 @@ impl Hardware {
         if found.size() != PageSize::Size4K {
             return run;
         }
-        let at = (va.0 >> FRAME_SHIFT) % GROUP;
-        let others = (0..GROUP).filter(|&other| other != at);
-        let mut pages: ArrayVec<PageOfRun, { GROUP as usize - 1 }> =
-            others.map(|other| PageOfRun { distance: other.wrapping_sub(at) as i64, dirty: true }).collect();
-        let frame = keep_run(layers, space, va, &mut pages);
+        let own = (va.0 >> FRAME_SHIFT) % GROUP;
+        let mut pages = RunPages { own: own as i64, dirty: [Some(true); GROUP as usize] };
+        pages.dirty[own as usize] = None;
+        let frame = pages.keep_run(layers, space, va);
         // A nested TLB may still have an older translation, whose shootdown is under way.
         if frame == Some(found.page().0 >> FRAME_SHIFT) {
-            pages.iter().for_each(|page| run.add(page.distance, page.dirty));
+            pages.each().for_each(|(distance, dirty)| run.add(distance, dirty));
         }
         run
     }
@@ -119,71 +103,71 @@ impl Hardware {
     }
 }
 
-/// A page that may continue a run.
-#[derive(Clone, Copy, Debug)]
-struct PageOfRun {
-    /// Pages from the page that was walked for.
-    distance: i64,
-    /// Whether it is dirty in all layers so far.
-    dirty: bool,
+/// Pages of a group that may continue the run of one of them.
+struct RunPages {
+    /// Index of that one.
+    own: i64,
+    /// Of a page that continues the run, whether it is dirty in all layers so far.
+    dirty: [Option<bool>; GROUP as usize],
 }
 
-/// Keeps those `pages` around an address of a space that continue its run, in its layer and those below. Returns the
-/// machine frame of the address.
-fn keep_run(
-    layers: &[Layer],
-    space: SpaceId,
-    va: VirtAddr,
-    pages: &mut ArrayVec<PageOfRun, { GROUP as usize - 1 }>,
-) -> Option<u64> {
-    let layer = &layers[space.layer];
-    let (table, mem) = (&layer.spaces[space.index].table, &layer.memory.contents);
-    let mut list = WalkList::new();
-    let mut leaf = |va: VirtAddr| -> Option<(u64, Mapping)> {
-        table.walk_by_hardware(mem, va, &mut list);
-        match (list.leaf, list.refs().last()) {
-            (Leaf::Present(mapping), Some(last)) => Some((last.addr.0 >> LINE_SHIFT, mapping)),
-            _ => None,
-        }
-    };
-    let (line, own) = leaf(va)?;
-    pages.retain(|page| {
-        let other = VirtAddr(va.0.wrapping_add((page.distance << FRAME_SHIFT) as u64));
-        if own.size != PageSize::Size4K {
-            page.dirty &= own.flags.dirty;
-            return (other.0 ^ va.0) & !own.size.offset_mask() == 0;
-        }
-        let Some((at, mapping)) = leaf(other) else { return false };
-        page.dirty &= mapping.flags.dirty;
-        let keeps_distance = mapping.pfn.0.wrapping_sub(own.pfn.0) as i64 == page.distance;
-        let is_alike = mapping.flags.accessed && mapping.flags.writable == own.flags.writable;
-        mapping.size == PageSize::Size4K && at == line && keeps_distance && is_alike
-    });
-    let target = Translation::<PhysAddr>::from_mapping(&own).address(va);
-    match layer.host {
-        None => Some(target.0 >> FRAME_SHIFT),
-        Some(host) => keep_run(layers, host, VirtAddr(target.0), pages),
+impl RunPages {
+    /// Distance from the run's own page, and whether it is dirty, of those that continue the run.
+    fn each(&self) -> impl Iterator<Item = (i64, bool)> {
+        (-self.own..).zip(self.dirty).filter_map(|(distance, dirty)| Some((distance, dirty?)))
     }
+
+    /// Keeps those pages around an address of a space that continue its run, in its layer and those below. Returns the
+    /// machine frame of the address.
+    fn keep_run(&mut self, layers: &[Layer], space: SpaceId, va: VirtAddr) -> Option<u64> {
+        let layer = &layers[space.layer];
+        let group = layer.spaces[space.index].table.group(&layer.memory.contents, va)?;
+        for (distance, dirty) in (-self.own..).zip(&mut self.dirty) {
+            *dirty = dirty.and_then(|dirty| Some(dirty & is_next_dirty(&group, va, distance)?));
+        }
+        let target = Translation::<PhysAddr>::from_mapping(&group.own).address(va);
+        match layer.host {
+            None => Some(target.0 >> FRAME_SHIFT),
+            Some(host) => self.keep_run(layers, host, VirtAddr(target.0)),
+        }
+    }
+}
+
+/// Whether the page that is so many pages from `va` is dirty, if it continues the run of the page at `va`, of which
+/// this is the group.
+fn is_next_dirty(group: &PageGroup, va: VirtAddr, distance: i64) -> Option<bool> {
+    let own = &group.own;
+    if own.size != PageSize::Size4K {
+        let other = va.0.wrapping_add((distance << FRAME_SHIFT) as u64);
+        return ((other ^ va.0) & !own.size.offset_mask() == 0).then_some(own.flags.dirty);
+    }
+    let page = group.at(va, distance)?;
+    let keeps_distance = page.pfn.0.wrapping_sub(own.pfn.0) as i64 == distance;
+    let is_alike = page.flags.accessed && page.flags.writable == own.flags.writable;
+    (keeps_distance && is_alike).then_some(page.flags.dirty)
 }
 
 /// The machine frame of an address of a space, if it is in a run of that many pages in its layer and those below.
 fn is_in_run_from(layers: &[Layer], space: SpaceId, va: VirtAddr, pages: u64) -> Option<u64> {
     let layer = &layers[space.layer];
     let (table, mem) = (&layer.spaces[space.index].table, &layer.memory.contents);
+    let group = table.group(mem, va)?;
+    let own = Translation::<PhysAddr>::from_mapping(&group.own).address(va).0 >> FRAME_SHIFT;
     let mut list = WalkList::new();
-    let mut frame_of = |va: VirtAddr| -> Option<u64> {
+    // A page outside of the group needs a walk.
+    let mut frame_at = |distance: i64| -> Option<u64> {
+        if let Some(page) = group.at(va, distance) {
+            return Some(page.pfn.0);
+        }
+        let va = VirtAddr(va.0.wrapping_add((distance << FRAME_SHIFT) as u64));
         table.walk_by_hardware(mem, va, &mut list);
         let Leaf::Present(mapping) = list.leaf else { return None };
         Some(Translation::<PhysAddr>::from_mapping(&mapping).address(va).0 >> FRAME_SHIFT)
     };
-    let own = frame_of(va)?;
     // Pages of the run in one direction, at most as many as are missing.
     let mut beside = |step: i64, most: u64| {
-        let follows = |n: &u64| {
-            let distance = (*n as i64 * step) as u64;
-            frame_of(VirtAddr(va.0.wrapping_add(distance << FRAME_SHIFT))) == Some(own.wrapping_add(distance))
-        };
-        (1..=most).take_while(follows).count() as u64
+        let follows = |&n: &i64| frame_at(n * step) == Some(own.wrapping_add((n * step) as u64));
+        (1..=most as i64).take_while(follows).count() as u64
     };
     let mut run = 1 + beside(-1, pages - 1);
     run += beside(1, pages - run);

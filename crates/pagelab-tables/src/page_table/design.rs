@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{AddrRange, Leaf, Mapping, PteFlags, Removed, TableBlock, TableFrames, WalkList, Ways, Word};
+use super::{AddrRange, Leaf, Mapping, PageGroup, PteFlags, Removed, TableBlock, TableFrames, WalkList, Ways, Word};
 use pagelab_base::addr::{FRAME_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -135,6 +135,12 @@ pub trait Design: Sized {
     #[inline]
     fn walk_by_hardware(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         self.walk(mem, va, list);
+    }
+
+    /// The pages whose entries are in the line that a walk by hardware for `va` reads last.
+    fn group(&self, mem: &PhysMem, va: VirtAddr) -> Option<PageGroup> {
+        let remembered = self.ways(mem).and_then(|ways| ways.group(va));
+        remembered.or_else(|| PageGroup::by_walks(self, mem, va))
     }
 
     /// The lines that [`uncover`](Self::uncover) writes, if the page at `va` is mapped and hardware cannot find it.

@@ -3,9 +3,9 @@
 use arrayvec::ArrayVec;
 
 use super::{
-    AddrRange, Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageTable, PageTableConfig,
-    PinnedTable, PteFlags, Removed, ScanStep, SegmentChange, SetAside, Shared, TableBlock, TableFrames, TableScan,
-    TableWork, UpperEntries, WalkList, Ways, Word,
+    AddrRange, Boot, Context, Design, Exhausted, LayerTables, Mapping, NoRoom, NoTable, PageGroup, PageTable,
+    PageTableConfig, PinnedTable, PteFlags, Removed, ScanStep, SegmentChange, SetAside, Shared, TableBlock,
+    TableFrames, TableScan, TableWork, UpperEntries, WalkList, Ways, Word,
 };
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -117,6 +117,11 @@ impl PageTable {
     #[inline]
     pub fn walk_by_hardware(&self, mem: &PhysMem, va: VirtAddr, list: &mut WalkList) {
         each_table!(self, table => table.walk_by_hardware(mem, va, list))
+    }
+
+    /// See [`Design::group`].
+    pub fn group(&self, mem: &PhysMem, va: VirtAddr) -> Option<PageGroup> {
+        each_table!(self, table => table.group(mem, va))
     }
 
     /// See [`Design::hidden_lines`].

@@ -11,6 +11,7 @@
 
 mod design;
 mod entry;
+mod page_group;
 mod page_index;
 mod paths;
 #[macro_use]
@@ -24,6 +25,7 @@ pub use design::{
     Shared, TableScan, TableWork, UpperEntries,
 };
 pub use entry::{WORD_BITS, table_of};
+pub use page_group::{GROUP, PageGroup};
 pub use sizes::{SizeProbes, SizeTables, SizesConfig};
 pub(crate) use walk_list::MAX_VA_BITS;
 pub use walk_list::{WalkList, WalkRef};

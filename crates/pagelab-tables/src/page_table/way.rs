@@ -2,8 +2,8 @@
 
 use super::entry::{ACCESSED, DIRTY, INDEX_BITS, LARGE, PRESENT, WRITABLE, decode, target};
 use super::paths::{Path, Paths};
-use super::{Leaf, Mapping, WalkList, WalkRef};
-use pagelab_base::addr::{FRAME_SHIFT, PageSize, Pfn, PhysAddr, VirtAddr};
+use super::{Leaf, Mapping, PageGroup, WalkList, WalkRef};
+use pagelab_base::addr::{FRAME_SHIFT, LINE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr};
 use pagelab_base::memory::{PhysMem, WORDS_PER_FRAME};
 use pagelab_base::translation::Translation;
 
@@ -107,6 +107,15 @@ impl Ways<'_> {
         }
         let path = self.upper_paths.get(va)?;
         WalkPath::new(self.root, 2, &path, self.mem, va)
+    }
+
+    /// The group of the page at `va`, if it is mapped by an entry of a level-1 table and the path is remembered.
+    pub fn group(&self, va: VirtAddr) -> Option<PageGroup> {
+        let path = self.paths.get(va)?;
+        let way = WalkPath::new(self.root, 1, &path, self.mem, va)?;
+        let line = self.mem.line(way.entry_addr(1, va).align_down(LINE_BYTES));
+        let pages = line.map(|entry| (entry & PRESENT != 0).then(|| decode(1, entry)));
+        Some(PageGroup { own: way.page()?, pages })
     }
 
     /// Prefetches on the host what [`Self::hint_entry`] and [`Self::peek`] will read.

@@ -76,10 +76,11 @@ impl Run {
         self.dirty |= if dirty { Self::bit(distance) } else { 0 };
     }
 
-    /// Whether the page at a distance continues the run, and if so, whether it is dirty.
-    pub fn dirty(self, distance: i64) -> Option<bool> {
-        let bit = Self::bit(distance);
-        (self.pages & bit != 0).then_some(self.dirty & bit != 0)
+    /// The pages of the run that continue it, and those of them that are dirty: bits of eight pages, of which the
+    /// run's own one is that of index `at`, at most 7.
+    fn around(self, at: u32) -> (u8, u8) {
+        let bits = |word: u16| (word >> (GROUP as u32 - 1 - at)) as u8;
+        (bits(self.pages), bits(self.dirty))
     }
 
     /// The aligned group of eight pages around one in a large page.
@@ -188,42 +189,27 @@ impl Cover {
         run
     }
 
-    /// Adds the page that follows the last one, or precedes the first one, if `run` of `page` says that it continues.
-    /// With `mixed`, its dirty bit may differ from that of `page`.
-    fn extend_to(&mut self, vpn: u64, page: Page, run: Run, mixed: bool) -> bool {
-        let own = self.translation(page).stores();
-        let Some(dirty) = run.dirty(vpn.wrapping_sub(page.vpn) as i64) else { return false };
-        let dirty = dirty && self.writable;
-        if dirty != own && !mixed {
-            return false;
-        }
-        let Some(before) = self.first.checked_sub(vpn) else {
-            let at = vpn - self.first;
-            self.pages |= 1 << at;
-            self.dirty |= u8::from(dirty) << at;
-            return true;
-        };
-        let Some(frame) = self.frame.checked_sub(before) else { return false };
-        (self.first, self.frame) = (vpn, frame);
-        self.pages = self.pages << before | 1;
-        self.dirty = self.dirty << before | u8::from(dirty);
-        true
-    }
-
-    /// The pages of `page`'s run that are next to each other, among the aligned `group` pages around it.
+    /// The pages of `page`'s run that are next to each other, among the aligned `group` pages around it. With `mixed`,
+    /// their dirty bits may differ from that of `page`.
     pub fn of_run(page: Page, translation: Translation, run: Run, group: u64, mixed: bool) -> Self {
-        let (first, mut cover) = (page.vpn & !(group - 1), Self::single(page, translation));
-        for vpn in (first..page.vpn).rev() {
-            if !cover.extend_to(vpn, page, run, mixed) {
-                break;
-            }
-        }
-        for vpn in page.vpn + 1..first + group {
-            if !cover.extend_to(vpn, page, run, mixed) {
-                break;
-            }
-        }
-        cover
+        let own = Self::single(page, translation);
+        let at = (page.vpn & (group - 1)) as u32;
+        // Bits of the group's pages, from its first one on.
+        let (pages, dirty) = run.around(at);
+        let others_dirty = if own.writable { dirty } else { 0 };
+        let dirty = others_dirty | own.dirty << at;
+        let alike = match (mixed, own.dirty) {
+            (true, _) => u8::MAX,
+            (false, 0) => !dirty,
+            (false, _) => dirty,
+        };
+        let pages = (pages & alike | 1 << at) & u8::MAX >> (GROUP - group);
+        // A run ends at frame 0.
+        let before = u64::from((pages << (7 - at)).leading_ones() - 1).min(own.frame);
+        let after = (pages >> at).trailing_ones();
+        let first = at - before as u32;
+        let kept = u8::MAX >> (8 - (before as u32 + after));
+        Self { first: page.vpn - before, frame: own.frame - before, pages: kept, dirty: dirty >> first & kept, ..own }
     }
 
     /// The rest without the pages of `other`; `None` if nothing is left.
@@ -236,8 +222,12 @@ impl Cover {
 
     /// The rest without the pages `first..=last` of a space; `None` if nothing is left.
     pub fn without_range(&self, asid: Asid, first: u64, last: u64) -> Option<Self> {
-        let is_kept = |at: u64| self.asid != asid || !(first..=last).contains(&(self.first + at));
-        self.keeping((0..GROUP).filter(|&at| is_kept(at)).fold(0, |kept, at| kept | 1 << at))
+        if self.asid != asid || last < self.first || first > self.last() {
+            return Some(*self);
+        }
+        let from = first.saturating_sub(self.first) as u32;
+        let to = (last - self.first).min(GROUP - 1) as u32;
+        self.keeping(!(u8::MAX << from & u8::MAX >> (7 - to)))
     }
 
     fn keeping(&self, kept: u8) -> Option<Self> {
@@ -389,4 +379,69 @@ pub fn drop_pages(
             },
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagelab_trace::rng::Rng;
+
+    /// The pages that are next to each other and continue the run, found one after the other.
+    fn found_by_steps(page: Page, translation: Translation, run: &[(i64, bool)], group: u64, mixed: bool) -> Vec<u64> {
+        let (first, frame) = (page.vpn & !(group - 1), translation.page().0 >> FRAME_SHIFT);
+        let continues = |vpn: &u64| {
+            let distance = vpn.wrapping_sub(page.vpn) as i64;
+            let is_alike = |dirty: bool| mixed || (dirty && translation.writable()) == translation.stores();
+            let is_known = run.iter().any(|&(at, dirty)| at == distance && is_alike(dirty));
+            is_known && frame.checked_add_signed(distance).is_some()
+        };
+        let mut pages: Vec<u64> = (first..page.vpn).rev().take_while(continues).collect();
+        pages.reverse();
+        pages.push(page.vpn);
+        pages.extend((page.vpn + 1..first + group).take_while(continues));
+        pages
+    }
+
+    #[test]
+    fn covers_of_runs_have_the_pages_next_to_each_other() {
+        let mut rng = Rng::new(1, "runs");
+        for _ in 0..20_000 {
+            let page = Page { asid: Asid(1), vpn: 64 + rng.below(8) };
+            let run: Vec<(i64, bool)> = (-7..=7)
+                .filter(|&at| at != 0 && rng.below(4) > 0)
+                .map(|at| (at, page.vpn.wrapping_add(at as u64) % 3 > 0))
+                .collect();
+            let mut known = Run::ALONE;
+            run.iter().for_each(|&(at, dirty)| known.add(at, dirty));
+            let (writable, stores) = [(false, false), (true, false), (true, true)][rng.below(3) as usize];
+            let frame = [rng.below(5), 1000][rng.below(2) as usize];
+            let translation = Translation::new(MachineAddr(frame << FRAME_SHIFT), PageSize::Size4K, writable, stores);
+            let (group, mixed) = (1 << rng.below(4), rng.below(2) == 0);
+            let cover = Cover::of_run(page, translation, known, group, mixed);
+            let pages: Vec<u64> = cover.each().map(|page| page.vpn).collect();
+            assert_eq!(pages, found_by_steps(page, translation, &run, group, mixed));
+            assert_eq!(cover.frame + (page.vpn - cover.first), frame);
+            for covered in cover.each() {
+                let distance = covered.vpn.wrapping_sub(page.vpn) as i64;
+                let dirty = run.iter().find(|&&(at, _)| at == distance).map_or(stores, |&(_, dirty)| dirty && writable);
+                assert_eq!(cover.translation(covered).stores(), dirty);
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_takes_its_pages_out_of_a_cover() {
+        let cover =
+            Cover { asid: Asid(1), first: 64, frame: 1000, pages: 0b1011_0111, dirty: 0b0010_0101, writable: true };
+        let without = |asid: u16, first: u64, last: u64| cover.without_range(Asid(asid), first, last);
+        let pages = |cover: Option<Cover>| cover.map_or(vec![], |cover| cover.each().map(|page| page.vpn).collect());
+        let all = pages(Some(cover));
+        for (first, last) in (60..75).flat_map(|first| (first..76).map(move |last| (first, last))) {
+            let left: Vec<u64> = all.iter().copied().filter(|vpn| !(first..=last).contains(vpn)).collect();
+            assert_eq!(pages(without(1, first, last)), left, "{first} to {last}");
+            assert_eq!(without(2, first, last), Some(cover), "another space");
+        }
+        let left = without(1, 64, 65).expect("some are left");
+        assert_eq!((left.first, left.frame, left.pages, left.dirty), (66, 1002, 0b10_1101, 0b1001));
+    }
 }

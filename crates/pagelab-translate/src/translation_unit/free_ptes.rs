@@ -32,7 +32,7 @@ use pagelab_base::measure::Measure;
 use pagelab_tables::mmu_cache::Asid;
 
 /// Pages of an aligned group, whose entries fit into a line.
-pub const GROUP: u64 = 8;
+pub use pagelab_tables::page_table::GROUP;
 /// Number of pages from a walked page to a neighbour: -7 to 7, never 0.
 pub type FreeDistance = i8;
 /// Maximum of a counter of 10 bits.
