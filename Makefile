@@ -50,6 +50,8 @@ test-full: setup
 bench: setup
 	$(BIN)/python benches/throughput.py
 	$(BIN)/python benches/systems.py
+	$(BIN)/python benches/designs.py
+	$(BIN)/python benches/memory.py
 	$(BIN)/python benches/recordings.py
 	$(BIN)/python benches/foreign_traces.py
 	$(BIN)/python benches/sampling.py --seeds 0

@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import COMMAND
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benches"))
+
+import memory
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,22 @@ def test_a_small_program_takes_little_memory(system: str) -> None:
     peak += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     measured = subprocess.run([sys.executable, "-c", peak], stdout=subprocess.PIPE, text=True, check=True)
     assert int(measured.stdout) < 150 << 10  # KiB
+
+
+def test_the_bench_measures_peaks_and_they_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("large", memory.LARGE):
+        monkeypatch.setitem(memory.WORKLOADS, name, "gups:size=32MiB,updates=50K")
+    monkeypatch.setitem(memory.WORKLOADS, memory.LONGER, "gups:size=32MiB,updates=200K")
+    monkeypatch.setattr(sys, "argv", ["memory.py", "radix", "hashed-open"])
+    assert memory.main() == 0
+
+
+def test_the_bench_tells_what_grows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def peak(workload: str, system: str, pages: str) -> float:
+        grows = system == "mfoe" and workload == memory.WORKLOADS[memory.LONGER]
+        return 50.0 + 10.0 * grows + 1000.0 * (pages != "small pages")
+
+    monkeypatch.setattr(memory, "peak_mib", peak)
+    monkeypatch.setattr(sys, "argv", ["memory.py", "radix", "mfoe"])
+    assert memory.main() == 1
+    assert capsys.readouterr().out.endswith("memory grows with the accesses: mfoe\n")

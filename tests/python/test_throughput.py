@@ -1,4 +1,4 @@
-"""`benches/throughput.py`, `systems.py` and `recordings.py`: their rates and what they are held against."""
+"""`benches/throughput.py`, `systems.py`, `designs.py`, `recordings.py`: their rates and what they are held against."""
 
 import re
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from pagelab_studies.translation_designs_runs import BARE, DESIGNS, VIRTUAL
 
 BENCHES = Path(__file__).parents[2] / "benches"
 HOST_RATE, HOST_RATIO = 2, -1
@@ -63,6 +65,20 @@ def test_every_system_has_a_rate_and_a_cost_of_faults() -> None:
             assert middle == low == high
     costs = {title: float(cells[0]) for title, cells in rows_of(faults).items()}
     assert costs["radix"] < costs["nested-radix"]
+
+
+@pytest.mark.slow
+def test_every_design_has_a_rate_where_it_runs() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(BENCHES / "designs.py"), "--quick"], check=True, capture_output=True, text=True
+    )
+    rows = rows_of(ran.stdout)
+    assert list(rows) == [design.name for design in DESIGNS]
+    for design in DESIGNS:
+        cells = rows[design.name]
+        for layer, rate, ratio in ((BARE, *cells[:2]), (VIRTUAL, *cells[2:])):
+            assert (rate == ratio == "–") == (not design.preset(layer)), design.name
+            assert rate == "–" or float(rate) > 0
 
 
 @pytest.mark.slow
