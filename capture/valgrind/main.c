@@ -22,7 +22,6 @@
 #include "image.h"
 #include "instrument.h"
 #include "limits.h"
-#include "origins.h"
 #include "process.h"
 #include "signals.h"
 
@@ -41,9 +40,6 @@ static Bool on_option(const HChar* argument)
       /* Else Valgrind follows calls to known addresses inside a superblock, which then ends with no call. */
       if (pl_stacks)
          VG_(clo_vex_control).guest_chase = False;
-      return True;
-   }
-   if VG_BOOL_CLO(argument, "--dependencies", pl_dependencies) {
       return True;
    }
    if (VG_STR_CLO(argument, "--key", pl_key_text) || VG_STR_CLO(argument, "--argv0", pl_argv0)
@@ -65,7 +61,6 @@ static void print_usage(void)
    VG_(printf)("    --follow=N                of the first program's children, follow one in N [1]\n");
    VG_(printf)("    --follow-from=K           begin with the child of this number, from 0 on [0]\n");
    VG_(printf)("    --stacks=yes|no           tell calls, returns and allocations [no]\n");
-   VG_(printf)("    --dependencies=yes|no     tell which loads addresses, branches and registers come from [yes]\n");
    VG_(printf)("    --ignored-signals=MASK    hexadecimal; what the first program inherits of the C library's signals [0]\n");
    VG_(printf)("    --recorder=PID            parent of the first program\n");
    VG_(printf)("    --door=FD --filters=FD --key=N --argv0=TEXT --descriptors=TEXT --memory=TEXT    what a program leaves to the one that it executes\n");

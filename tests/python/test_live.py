@@ -118,10 +118,9 @@ def test_mistakes_are_told_before_the_program_starts(pagelab: Pagelab, tmp_path:
 
 
 def test_a_simulation_that_fails_ends_the_program(touch: Path, pagelab: Pagelab) -> None:
-    # It waits for ever, so nothing it does would tell that nobody reads any more. Before it does, some 85,000 accesses
-    # may wait in a frame and a batch that are not full.
+    # It waits for ever, so nothing it does would tell that nobody reads any more.
     small = ("--set", "machine.memory_bytes=64MiB")
-    assert_fails(pagelab("run", "--live", *small, "-q", "--", touch, "120000", "1", "sleep"), 1, "memory")
+    assert_fails(pagelab("run", "--live", *small, "-q", "--", touch, "40000", "1", "sleep"), 1, "memory")
     # Nor does the other system hear of it from the program.
     systems = ("-s", "radix", "-s", "radix{machine.memory_bytes=130MiB}")
-    assert_fails(pagelab("run", "--live", *systems, "-q", "--", touch, "120000", "1", "sleep"), 1, "memory")
+    assert_fails(pagelab("run", "--live", *systems, "-q", "--", touch, "40000", "1", "sleep"), 1, "memory")

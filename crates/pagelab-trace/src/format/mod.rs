@@ -80,7 +80,7 @@ pub(crate) use dictionary::Site;
 pub use event_row::EventRow;
 pub use info::{Footprint, Row, TraceInfo, footprint, head, info};
 pub use meta::{AccessCounts, EventCounts, FORMAT_VERSION, HostFacts, ProgramExit, StretchTotals, TraceMeta};
-pub(crate) use page::{Columns, GROUP, KindCounts, KnownGroup, OpenPage};
+pub(crate) use page::{Columns, GROUP, OpenPage};
 pub use reader::TraceReader;
 pub use replace_advice::{Advice, replace_advice};
 pub use writer::{TraceSummary, TraceWriter, WriterOptions};

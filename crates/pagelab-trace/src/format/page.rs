@@ -8,12 +8,10 @@ use super::{
     last_waits::LastWaits,
     planes::Planes,
 };
-use crate::{Access, AccessKind, Batch, Branches, Event, ThreadIx};
+use crate::{Access, Batch, Branches, Event, ThreadIx};
 
 /// Accesses that are copied at once, so that copying does not branch on their number.
 pub(crate) const GROUP: usize = 4;
-/// Indices of the sites of a group of accesses, and words of what they depend on.
-pub(crate) type KnownGroup = ([u16; GROUP], [u32; GROUP]);
 /// Rows of a page, plus those that are copied beyond its end.
 const ROOM: usize = PAGE_ROWS + GROUP;
 
@@ -67,49 +65,13 @@ pub(super) enum Message {
     EndOfPart(PartDictionaries),
 }
 
-/// How many loads, stores and modifying accesses there are, in one word that is added at once. Enough for a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KindCounts(u64);
-
-/// Bits of a count.
-const KIND_BITS: u32 = 20;
-const _: () = assert!(ROOM < 1 << KIND_BITS);
-
-impl KindCounts {
-    /// Those of a program's accesses; none if there are others than loads, stores and modifying ones, or more than in
-    /// a page.
-    pub(crate) fn count(accesses: &[Access]) -> Option<Self> {
-        if accesses.len() > PAGE_ROWS {
-            return None;
-        }
-        accesses
-            .iter()
-            .try_fold(0, |sum, access| {
-                let number = match access.kind {
-                    AccessKind::Load => 0,
-                    AccessKind::Store => 1,
-                    AccessKind::Modify => 2,
-                    AccessKind::Fetch => return None,
-                };
-                Some(sum + (1 << (number * KIND_BITS)))
-            })
-            .map(Self)
-    }
-
-    /// The counts of loads, stores and modifying accesses.
-    fn each(self) -> [u64; 3] {
-        [0, 1, 2].map(|number| self.0 >> (number * KIND_BITS) & ((1 << KIND_BITS) - 1))
-    }
-}
-
 /// The columns of the open page, in a form that a loop which appends to them keeps in registers.
 pub(crate) struct Columns<'a> {
     addresses: &'a mut [u64; ROOM],
     sites: &'a mut [u16; ROOM],
     waits: &'a mut [u32; ROOM],
     rows: usize,
-    kinds: KindCounts,
-    instructions: u64,
+    counts: AccessCounts,
 }
 
 impl Columns<'_> {
@@ -119,15 +81,15 @@ impl Columns<'_> {
     }
 
     /// Appends `len` accesses of which everything but the addresses is known: their sites and dependencies, in at least
-    /// one whole group, and the counts of their kinds and instructions. `group` returns the addresses of a group; those
-    /// beyond the last access do not matter. Returns the words of the dependencies, to be completed; none if `group`
-    /// returns none, or if there is no room.
+    /// one whole group, and their counts. `group` returns the addresses of a group; those beyond the last access do not
+    /// matter. Returns the words of the dependencies, to be completed; none if `group` returns none, or if there is no
+    /// room.
     #[inline(always)]
     pub(crate) fn append(
         &mut self,
         len: usize,
-        known: &[KnownGroup],
-        (kinds, instructions): (KindCounts, u64),
+        known: &[([u16; GROUP], [u32; GROUP])],
+        counts: &AccessCounts,
         group: impl Fn(usize) -> Option<[u64; GROUP]>,
     ) -> Option<&mut [u32]> {
         // Rows are written before it is known whether they are needed: a branch would often be mispredicted.
@@ -139,8 +101,7 @@ impl Columns<'_> {
         }
         let begin = self.rows;
         self.rows += len;
-        self.kinds.0 += kinds.0;
-        self.instructions += instructions;
+        self.counts.add(counts);
         self.waits.get_mut(begin..)
     }
 }
@@ -314,12 +275,9 @@ impl OpenPage {
     pub(crate) fn fill(&mut self, append: impl FnOnce(&mut Columns<'_>)) {
         let Page { rows, counts, .. } = &mut self.page;
         let (addresses, sites, waits) = (&mut *self.addresses, &mut *self.indices, &mut *self.waits);
-        let kinds = KindCounts::default();
-        let mut columns = Columns { addresses, sites, waits, rows: *rows, kinds, instructions: 0 };
+        let mut columns = Columns { addresses, sites, waits, rows: *rows, counts: *counts };
         append(&mut columns);
-        *rows = columns.rows;
-        let ([loads, stores, modifies], instructions) = (columns.kinds.each(), columns.instructions);
-        counts.add(&AccessCounts { loads, stores, modifies, instructions, ..AccessCounts::default() });
+        (*rows, *counts) = (columns.rows, columns.counts);
     }
 
     pub(super) fn add_event(&mut self, event: Event) {

@@ -31,7 +31,7 @@ const BRANCH: u8 = SLOTS as u8 - 3;
 const UNREAD: u8 = SLOTS as u8 - 4;
 /// Maximum number of registers that share the branch's dependency; others have links of their own. Tested values often
 /// have the same dependency as the flags.
-pub(super) const LIKE_BRANCH: usize = 2;
+const LIKE_BRANCH: usize = 2;
 // Half as many again for exchanges. Only if nearly all registers are permuted, which no code does, must the last slot
 // serve for several.
 const _: () = assert!(REGISTERS + REGISTERS / 2 <= UNREAD as usize);
@@ -97,8 +97,8 @@ impl Default for Waits {
 
 /// A dependency of an access (by its number in the segment), of a register at the segment's end or of the branch, on a
 /// register at the segment's entry.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Link {
+#[derive(Clone, Copy, Debug)]
+struct Link {
     number: u16,
     register: u8,
     /// A dependency on several registers has several consecutive links.
@@ -106,38 +106,20 @@ pub(super) struct Link {
 }
 
 /// A dependency of a register at a segment's end, or of the branch, on a load.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FromLoad {
+#[derive(Clone, Copy, Debug)]
+struct FromLoad {
     /// Distance to the load in accesses, from the segment's end.
     back: u16,
     register: u8,
-    /// [`IS_LATE`] and [`HAS_LINKS`].
-    how: u8,
+    is_late: bool,
+    /// Whether it also depends on registers, which have links.
+    has_links: bool,
 }
-
-/// The load's address is not known at once.
-const IS_LATE: u8 = 1;
-/// The register also depends on others, which have links.
-const HAS_LINKS: u8 = 2;
 
 impl FromLoad {
     fn new((register, origin): (u8, OriginRecord)) -> Self {
-        let is_late = if origin.is_early() { 0 } else { IS_LATE };
-        let has_links = if origin.registers == 0 { 0 } else { HAS_LINKS };
-        Self { back: origin.back, register, how: is_late | has_links }
+        Self { back: origin.back, register, is_late: !origin.is_early(), has_links: origin.registers != 0 }
     }
-}
-
-/// [`Waits`] as [`Flow::execute`] takes them, wherever they lie.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
-    pub begins: u64,
-    pub falls_through_to: u64,
-    pub like_branch: [u8; LIKE_BRANCH],
-    pub accesses: u16,
-    /// Links of addresses, and those of moves.
-    pub links: (&'a [Link], &'a [Link]),
-    pub loads: &'a [FromLoad],
 }
 
 /// The links from all registers that something depends on.
@@ -199,16 +181,10 @@ impl Waits {
         self.producers.iter().map(|&producer| producer.into())
     }
 
+    /// The links of addresses, and those of moves.
     #[inline(always)]
-    pub(super) fn known(&self) -> Known<'_> {
-        Known {
-            begins: self.begins,
-            falls_through_to: self.falls_through_to,
-            like_branch: self.like_branch,
-            accesses: self.accesses,
-            links: self.links.split_at_checked(self.addresses.into()).unwrap_or_default(),
-            loads: &self.loads,
-        }
+    fn links(&self) -> (&[Link], &[Link]) {
+        self.links.split_at_checked(self.addresses.into()).unwrap_or_default()
     }
 }
 
@@ -253,10 +229,10 @@ impl Flow {
 
     /// Completes the words of a segment's accesses, which are the first elements of `words`.
     #[inline(always)]
-    pub(super) fn execute(&mut self, waits: Known<'_>, words: &mut [u32]) {
-        self.begin(waits.begins);
+    pub(super) fn execute(&mut self, waits: &Waits, words: &mut [u32]) {
+        self.begin(waits);
         let mut from = 0;
-        for link in waits.links.0 {
+        for link in waits.links().0 {
             from = self.from(link.register).max(from);
             if link.is_last {
                 if let Some(word) = words.get_mut(usize::from(link.number)) {
@@ -286,9 +262,9 @@ impl Flow {
 
     /// Begins a segment: determines whether the previous branch was taken.
     #[inline(always)]
-    fn begin(&mut self, begins: u64) {
+    fn begin(&mut self, waits: &Waits) {
         if self.fall_through != 0 {
-            self.branches.push(begins != self.fall_through);
+            self.branches.push(waits.begins != self.fall_through);
         }
     }
 
@@ -302,20 +278,19 @@ impl Flow {
 
     /// Ends a segment; `row_of` maps a distance from the segment's end to an access's row, or to 0 if it was skipped.
     #[inline(always)]
-    fn finish(&mut self, waits: Known<'_>, row_of: impl Fn(u64) -> u64) {
+    fn finish(&mut self, waits: &Waits, row_of: impl Fn(u64) -> u64) {
         self.fall_through = waits.falls_through_to;
         self.from[usize::from(BRANCH)] = 0;
         let mut from = 0;
-        for link in waits.links.1 {
+        for link in waits.links().1 {
             from = self.from(link.register).max(from);
             if link.is_last {
                 self.from[usize::from(link.number) % SLOTS] = std::mem::take(&mut from);
             }
         }
-        for &FromLoad { back, register, how } in waits.loads {
+        for &FromLoad { back, register, is_late, has_links } in &waits.loads {
             let from = &mut self.from[usize::from(register) % SLOTS];
-            let earlier = if how & HAS_LINKS != 0 { *from } else { 0 };
-            *from = key(row_of(back.into()), how & IS_LATE != 0).max(earlier);
+            *from = key(row_of(back.into()), is_late).max(if has_links { *from } else { 0 });
         }
         let branch = self.from[usize::from(BRANCH)];
         for register in waits.like_branch {
@@ -337,7 +312,7 @@ pub(super) struct Steps {
 impl Steps {
     /// Begins a segment.
     pub(super) fn begin(&mut self, flow: &mut Flow, waits: &Waits) {
-        flow.begin(waits.begins);
+        flow.begin(waits);
         self.begin = flow.row;
         self.rows.clear();
     }
@@ -353,7 +328,7 @@ impl Steps {
             0 => 0,
             back => key(self.row(number as u64, back), false),
         };
-        let links = waits.known().links.0.iter().filter(|link| usize::from(link.number) == number);
+        let links = waits.links().0.iter().filter(|link| usize::from(link.number) == number);
         let from = links.map(|link| flow.from(link.register)).fold(in_superblock, u64::max);
         let producer = back_to(flow.row, from);
         let branches = flow.take_branches();
@@ -372,7 +347,7 @@ impl Steps {
 
     /// Ends the segment.
     pub(super) fn finish(&self, flow: &mut Flow, waits: &Waits) {
-        flow.finish(waits.known(), |back| self.row(self.rows.len() as u64, back));
+        flow.finish(waits, |back| self.row(self.rows.len() as u64, back));
     }
 
     /// The row of the access at distance `back` from access `number` of the segment.

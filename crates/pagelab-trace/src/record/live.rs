@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::output::Sink;
-use crate::format::OpenPage;
+use crate::format::{FIRST_PART_ROWS, OpenPage};
 use crate::{Access, Batch, Branches, Event, Source, SourceInfo, ThreadIx, TraceError};
 
 /// Maximum number of accesses of a batch: 2 MiB.
@@ -39,8 +39,7 @@ pub fn live(info: &SourceInfo, readers: usize) -> (LiveWriter, Vec<LiveSource>) 
     let queues = (0..readers).map(|_| sync_channel(QUEUED_BATCHES));
     let (readers, sources): (Vec<_>, Vec<_>) =
         queues.map(|(sender, batches)| (sender, LiveSource { info: info.clone(), batches })).unzip();
-    // Its dictionary is all that a part is here: the longer it lasts, the less often code is looked up again.
-    let page = OpenPage::new(usize::MAX, info.dependencies);
+    let page = OpenPage::new(FIRST_PART_ROWS, info.dependencies);
     (LiveWriter { page, sent: 0, batch: Batch::default(), events: 0, readers }, sources)
 }
 

@@ -52,7 +52,6 @@ mod bounds;
 mod calls;
 mod collect;
 mod engine_call;
-mod expansion;
 mod flow;
 mod follow;
 mod frame;

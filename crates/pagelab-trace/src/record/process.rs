@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use super::calls::ProcessStacks;
 use super::engine_call;
-use super::expansion::{KnownSegments, Slot, Validity, execute_known};
 use super::flow::Steps;
 use super::frame::Frame;
 use super::functions::Mapped;
 use super::output::Output;
 use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{self, ADDRESS_BYTES, CONTROL_BIT, Control, EXIT_BY_SIGNAL, SEGMENT_WORD_BYTES, SegmentRecord};
-use super::segment::{self, Expanding, Segment};
+use super::segment::{self, Expanding, KnownSegments, Segment, Slot, Validity};
 use super::stretches::{Mode, Schedule};
 use crate::{Access, Branches, EventKind, MapFlags, ProcessIx, Protection, ThreadIx, TraceError};
 
@@ -250,14 +249,14 @@ impl Process {
         let (most, counted) = if let Mode::Recorded { left } = mode { (left, true) } else { (u64::MAX, false) };
         let (known, mut executed) = (KnownSegments { table, validity, end, most }, 0);
         let execute = match (counted, tells, follows) {
-            (true, true, true) => execute_known::<true, true, true>,
-            (true, true, false) => execute_known::<true, true, false>,
-            (true, false, true) => execute_known::<true, false, true>,
-            (true, false, false) => execute_known::<true, false, false>,
-            (false, true, true) => execute_known::<false, true, true>,
-            (false, true, false) => execute_known::<false, true, false>,
-            (false, false, true) => execute_known::<false, false, true>,
-            (false, false, false) => execute_known::<false, false, false>,
+            (true, true, true) => segment::execute_known::<true, true, true>,
+            (true, true, false) => segment::execute_known::<true, true, false>,
+            (true, false, true) => segment::execute_known::<true, false, true>,
+            (true, false, false) => segment::execute_known::<true, false, false>,
+            (false, true, true) => segment::execute_known::<false, true, true>,
+            (false, true, false) => segment::execute_known::<false, true, false>,
+            (false, false, true) => segment::execute_known::<false, false, true>,
+            (false, false, false) => segment::execute_known::<false, false, false>,
         };
         page.fill(|columns| execute(&known, frame, at, run, columns, &mut executed, &mut transferred));
         output.return_calls(calls)?;

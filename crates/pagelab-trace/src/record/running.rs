@@ -48,10 +48,6 @@ impl Method {
     }
 }
 
-fn yes_or_no(value: bool) -> &'static str {
-    if value { "yes" } else { "no" }
-}
-
 pub(super) enum Running {
     Valgrind { child: Child, launcher: PathBuf },
     Stepped(Stepped),
@@ -80,8 +76,7 @@ impl Running {
             .arg(option("--socket=", socket.as_os_str()))
             .arg(format!("--max-threads={}", recording.max_threads))
             .arg(format!("--ignored-signals={:x}", pagelab_step::inherited_ignored_signals()))
-            .arg(format!("--stacks={}", yes_or_no(recording.call_stacks)))
-            .arg(format!("--dependencies={}", yes_or_no(recording.dependencies)))
+            .arg(format!("--stacks={}", if recording.call_stacks { "yes" } else { "no" }))
             .args(recording.follow.iter().flat_map(|follow| follow.options()))
             .args(&recording.command)
             .env("VALGRIND_LIB", tool_dir)

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::expansion::Slot;
 use super::flow::{Flow, Steps, Waits};
 use super::frame::Frame;
 use super::pages::{PAGE_SHIFT, Pages};
 use super::protocol::{ADDRESS_BYTES, Piece, SEGMENT_WORD_BYTES, SegmentRecord, Transfer, address};
+use crate::format::{AccessCounts, Columns, GROUP, OpenPage, Site};
 use crate::{Access, AccessKind, Branches, Maker};
 
 /// Bytes of the recorded fetch from a code page.
@@ -22,16 +23,16 @@ pub(super) struct Segment {
     /// Instructions after the last access.
     pub tail: u32,
     /// Accesses that may not happen: one bit per access; the last bit stands for all from the 64th on.
-    pub conditional: u64,
+    conditional: u64,
     pub pieces: Box<[Piece]>,
     /// Number of all instructions.
     pub instructions: u64,
     /// Functions that it enters, in order.
     pub entries: Box<[FunctionEntry]>,
     /// What its accesses depend on.
-    pub waits: Waits,
+    waits: Waits,
     /// Present if its last access makes a call or return: which one, and the address after the instruction.
-    pub transfer: Option<(Transfer, u64)>,
+    transfer: Option<(Transfer, u64)>,
 }
 
 /// The entry of a function at which stretches begin or end.
@@ -207,6 +208,104 @@ fn entries(pieces: &[Piece], accesses: &[Access], functions: &[(u64, usize)]) ->
     entries
 }
 
+/// An element of a process's segment table. A forked child shares the segments and counts its own fetches.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub segment: Option<Arc<Segment>>,
+    /// The process's `fetch_epoch` when all code pages of the segment were last known to be fetched.
+    pub fetch_epoch: u32,
+    /// The result of its last execution, which later executions can reuse.
+    expansion: Expansion,
+}
+
+/// All of a segment's accesses except their addresses.
+#[derive(Debug, Default)]
+struct Expansion {
+    /// When it is valid.
+    validity: Validity,
+    accesses: usize,
+    /// Gap of the first access, within the segment.
+    first_gap: u64,
+    /// Gap of the first access, including the instructions before the segment; 0 without accesses.
+    gap: u64,
+    /// All bits set if there are accesses, otherwise none.
+    any: u64,
+    tail: u64,
+    /// Number of all instructions of the segment.
+    instructions: u64,
+    /// Indices of the accesses' sites and their constant dependencies, in at least one group.
+    columns: Box<[([u16; GROUP], [u32; GROUP])]>,
+    waits: Waits,
+    transfer: Option<(Transfer, u64)>,
+    counts: AccessCounts,
+}
+
+/// The process's `fetch_epoch`, from 1 on, and the writer's part: an expansion is valid while both stay the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Validity(u64);
+
+impl Validity {
+    pub(super) fn new(fetch_epoch: u32, page: &OpenPage) -> Self {
+        Self(u64::from(page.part()) << 32 | u64::from(fetch_epoch))
+    }
+}
+
+/// A segment table, the current validity of expansions, and the limit for the page's rows.
+pub(super) struct KnownSegments<'a> {
+    pub table: &'a [Slot],
+    pub validity: Validity,
+    pub end: usize,
+    /// Number of instructions to execute, if they are counted.
+    pub most: u64,
+}
+
+/// Appends executions of segments from `at` on. Ends when the frame ends, another record comes, something but the
+/// addresses is unknown, or the page would have `end` rows; if instructions are counted, also after `most`
+/// instructions. `pending` is the number of instructions since the thread's last access. If the page has no
+/// dependencies, they are not tracked. `transferred` is called for calls and returns, with the slot of the frame, the
+/// address after the instruction, and the number of rows of the page so far.
+pub(super) fn execute_known<const COUNTED: bool, const TELLS: bool, const CALLS: bool>(
+    known: &KnownSegments<'_>,
+    frame: &Frame,
+    at: &mut usize,
+    (pending, flow): (&mut u64, &mut Flow),
+    columns: &mut Columns<'_>,
+    executed: &mut u64,
+    transferred: &mut dyn FnMut(Transfer, (u64, u64), usize),
+) {
+    let &KnownSegments { table, validity, end, most } = known;
+    let (mut begin, mut since) = (*at, *pending);
+    while let Some(word) = frame.word(begin)
+        && let Some(Slot { expansion: known, .. }) = table.get(word as usize)
+        && (!COUNTED || *executed < most)
+    {
+        let addresses = begin + SEGMENT_WORD_BYTES;
+        let next = addresses + known.accesses * ADDRESS_BYTES;
+        if known.validity != validity
+            || (known.first_gap + since) & known.any != known.gap
+            || next > frame.len()
+            || columns.rows() + known.accesses >= end
+        {
+            break;
+        }
+        let group = |number| frame.group(addresses + number * (GROUP * ADDRESS_BYTES));
+        let Some(words) = columns.append(known.accesses, &known.columns, &known.counts, group) else { break };
+        if TELLS {
+            flow.execute(&known.waits, words);
+        }
+        if CALLS && let Some((transfer, behind)) = known.transfer {
+            let slot = frame.group(next - ADDRESS_BYTES).map_or(0, |group| group[0]);
+            transferred(transfer, (slot, behind), columns.rows());
+        }
+        since = known.tail + (since & !known.any);
+        begin = next;
+        if COUNTED {
+            *executed += known.instructions;
+        }
+    }
+    (*at, *pending) = (begin, since);
+}
+
 /// Result of [`skim_known`]: executed instructions, and omitted accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Skimmed {
@@ -243,6 +342,61 @@ pub(super) fn skim_known(
     }
     *at = begin;
     sum
+}
+
+impl Slot {
+    pub(super) fn new(segment: Segment) -> Self {
+        Self { segment: Some(Arc::new(segment)), ..Self::default() }
+    }
+
+    /// The same segment for a forked child.
+    pub(super) fn fork(&self) -> Self {
+        Self { segment: self.segment.clone(), ..Self::default() }
+    }
+
+    /// Prepares what [`execute_known`] needs for an execution after `pending` instructions, for which `page` has room.
+    /// Returns false if that is impossible because some accesses are conditional.
+    #[must_use]
+    pub(super) fn learn(&mut self, fetch_epoch: u32, pending: u64, page: &mut OpenPage) -> bool {
+        let Some(segment) = self.segment.as_deref().filter(|segment| segment.conditional == 0) else { return false };
+        let known = &mut self.expansion;
+        let mut first = segment.accesses.first().copied();
+        let first_gap = first.map_or(0, |access| u64::from(access.gap));
+        if let Some(first) = &mut first {
+            first.gap = saturate(first_gap + pending);
+            if known.validity == Validity::new(fetch_epoch, page) {
+                known.columns[0].0[0] = page.index_of(Site::from_access(first));
+                known.counts.instructions -= u64::from(saturate(known.gap));
+                known.counts.instructions += u64::from(first.gap);
+                known.gap = first_gap + pending;
+            }
+        }
+        let accesses: Vec<Access> = first.into_iter().chain(segment.accesses.iter().skip(1).copied()).collect();
+        // Repeated if one of the sites began a new part, in which all have other indices.
+        while known.validity != Validity::new(fetch_epoch, page) {
+            let validity = Validity::new(fetch_epoch, page);
+            let mut columns = vec![([0; GROUP], [0; GROUP]); accesses.len().div_ceil(GROUP).max(1)];
+            for (number, (access, word)) in accesses.iter().zip(segment.waits.words()).enumerate() {
+                let (sites, words) = &mut columns[number / GROUP];
+                sites[number % GROUP] = page.index_of(Site::from_access(access));
+                words[number % GROUP] = word;
+            }
+            *known = Expansion {
+                validity,
+                accesses: accesses.len(),
+                first_gap,
+                gap: if accesses.is_empty() { 0 } else { first_gap + pending },
+                any: if accesses.is_empty() { 0 } else { u64::MAX },
+                tail: u64::from(segment.tail),
+                instructions: segment.instructions,
+                columns: columns.into(),
+                waits: segment.waits.clone(),
+                transfer: segment.transfer,
+                counts: AccessCounts::from_accesses(&accesses),
+            };
+        }
+        true
+    }
 }
 
 pub(super) fn saturate(gap: u64) -> u32 {

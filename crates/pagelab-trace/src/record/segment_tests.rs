@@ -5,7 +5,7 @@ use super::super::process::{Process, ThreadNumbers};
 use super::super::protocol::{AccessRecord, CONTROL_BIT, OriginRecord};
 use super::super::stretches::{Schedule, StretchRequest};
 use super::*;
-use crate::format::{AccessCounts, WriterOptions};
+use crate::format::WriterOptions;
 use crate::rng::Rng;
 use crate::{Batch, ProcessIx, Source, TraceMeta, TraceReader, TraceWriter};
 

@@ -238,7 +238,6 @@ impl<'a> Recording<'a> {
         watch.check_space()?;
         let (started, max_threads) = (watch.started, self.max_threads);
         let started_at = SystemTime::now();
-        self.dependencies = writer.page().tells_dependencies();
         let mut program = Running::start(&self, scratch.path(), &socket)?;
         let root_pid = program.id();
         let schedule = self.stretches.as_ref().map(Schedule::new);

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use super::super::expansion::Slot;
 use super::super::output::Output;
 use super::super::protocol::{ADDRESS_BYTES, SEGMENT_WORD_BYTES};
-use super::super::segment::Segment;
+use super::super::segment::{Segment, Slot};
 use super::Process;
 use crate::TraceError;
 
