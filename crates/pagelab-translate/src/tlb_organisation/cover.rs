@@ -409,7 +409,7 @@ mod tests {
             let page = Page { asid: Asid(1), vpn: 64 + rng.below(8) };
             let run: Vec<(i64, bool)> = (-7..=7)
                 .filter(|&at| at != 0 && rng.below(4) > 0)
-                .map(|at| (at, page.vpn.wrapping_add(at as u64) % 3 > 0))
+                .map(|at| (at, !page.vpn.wrapping_add(at as u64).is_multiple_of(3)))
                 .collect();
             let mut known = Run::ALONE;
             run.iter().for_each(|&(at, dirty)| known.add(at, dirty));
