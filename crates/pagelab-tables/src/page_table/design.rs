@@ -140,7 +140,7 @@ pub trait Design: Sized {
     /// The pages whose entries are in the line that a walk by hardware for `va` reads last.
     fn group(&self, mem: &PhysMem, va: VirtAddr) -> Option<PageGroup> {
         let remembered = self.ways(mem).and_then(|ways| ways.group(va));
-        remembered.or_else(|| PageGroup::by_walks(self, mem, va))
+        remembered.or_else(|| PageGroup::by_walks(va, |va, list| self.walk_by_hardware(mem, va, list)))
     }
 
     /// The lines that [`uncover`](Self::uncover) writes, if the page at `va` is mapped and hardware cannot find it.

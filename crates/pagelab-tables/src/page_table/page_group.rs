@@ -1,8 +1,7 @@
 //! The group of a page: the pages whose entries are in the line that a walk for it reads last.
 
-use super::{Design, Leaf, Mapping, WalkList};
+use super::{Leaf, Mapping, WalkList};
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, PageSize, VirtAddr};
-use pagelab_base::memory::PhysMem;
 
 /// Pages of a group: entries of 8 bytes in a line of 64.
 pub const GROUP: u64 = 8;
@@ -23,12 +22,12 @@ impl PageGroup {
         Self { own, pages: [None; GROUP as usize] }
     }
 
-    /// The group of the page at an address, by the last references of the walks of all eight pages. So it holds for
-    /// every design. `None` if hardware finds no page there.
-    pub fn by_walks<D: Design>(table: &D, mem: &PhysMem, va: VirtAddr) -> Option<Self> {
+    /// The group of the page at an address, by the last references of the walks of all eight pages, which `walk` lists.
+    /// So it holds for every design. `None` if a walk finds no page there.
+    pub fn by_walks(va: VirtAddr, mut walk: impl FnMut(VirtAddr, &mut WalkList)) -> Option<Self> {
         let mut list = WalkList::new();
         let mut leaf = |page: u64| {
-            table.walk_by_hardware(mem, VirtAddr(page << FRAME_SHIFT), &mut list);
+            walk(VirtAddr(page << FRAME_SHIFT), &mut list);
             match (list.leaf, list.refs().last()) {
                 (Leaf::Present(mapping), Some(last)) => Some((last.addr.0 >> LINE_SHIFT, mapping)),
                 _ => None,
@@ -56,9 +55,10 @@ impl PageGroup {
 #[cfg(test)]
 mod tests {
     use super::super::radix::Radix;
-    use super::super::{PteFlags, TableBlock};
+    use super::super::{Design, PteFlags, TableBlock};
     use super::*;
     use pagelab_base::addr::Pfn;
+    use pagelab_base::memory::PhysMem;
 
     const FLAGS: PteFlags = PteFlags { writable: true, user: true, executable: false, accessed: true, dirty: false };
 
@@ -88,7 +88,8 @@ mod tests {
         // Once without a remembered path, once with one.
         for _ in 0..2 {
             for page in (0..20).chain(505..520).chain([1023, 1024, 1500, 1536]) {
-                let by_walks = PageGroup::by_walks(&table, &mem, VirtAddr(page << FRAME_SHIFT));
+                let walk = |va: VirtAddr, list: &mut WalkList| table.walk(&mem, va, list);
+                let by_walks = PageGroup::by_walks(VirtAddr(page << FRAME_SHIFT), walk);
                 assert_eq!(group(page), by_walks, "page {page}");
             }
         }
