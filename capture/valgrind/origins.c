@@ -31,7 +31,6 @@
 #define WORDS (LOADS / 64)
 
 const Origin pl_no_origin;
-Bool pl_dependencies = True;
 
 static Origin* temporaries;
 static UInt temporaries_room;
@@ -79,7 +78,7 @@ Origin pl_loaded(UInt number, Origin address)
    Origin origin = pl_no_origin, all = address;
    UInt i;
 
-   if (number >= LOADS || !pl_dependencies)
+   if (number >= LOADS)
       return origin;
    origin.loads[number / 64] = 1ULL << (number % 64);
    /* What a load's address comes from has lower numbers, and ancestors have theirs. */
@@ -166,8 +165,6 @@ void pl_origins_begin(UInt temporaries_n)
 {
    UInt i;
 
-   if (!pl_dependencies)
-      return;
    if (temporaries_n > temporaries_room) {
       VG_(free)(temporaries);
       temporaries = VG_(malloc)("pagelab.origins", temporaries_n * sizeof(Origin));
@@ -184,8 +181,6 @@ void pl_origins_begin(UInt temporaries_n)
 
 void pl_set_temporary(IRTemp temporary, Origin origin)
 {
-   if (!pl_dependencies)
-      return;
    tl_assert(temporary < temporaries_room);
    temporaries[temporary] = origin;
 }
@@ -205,8 +200,6 @@ Origin pl_origin_of(const IRExpr* value)
 {
    Int number;
 
-   if (!pl_dependencies)
-      return pl_no_origin;
    switch (value->tag) {
    case Iex_RdTmp: return temporaries[value->Iex.RdTmp.tmp];
    case Iex_Get:
@@ -244,7 +237,7 @@ void pl_set_register(Int offset, SizeT bytes, Origin origin)
    Int number = register_at(offset);
    Bool whole;
 
-   if (number < 0 || !pl_dependencies)
+   if (number < 0)
       return;
    whole = offset < OFFSET(guest_YMM0) ? bytes == 8 : (offset - OFFSET(guest_YMM0)) % VECTOR_BYTES == 0;
    set(number, whole ? origin : pl_of_both(registers[number], origin));

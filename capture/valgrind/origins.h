@@ -40,8 +40,6 @@ typedef struct {
 } Waited;
 
 extern const Origin pl_no_origin;
-/* Whether origins are followed; otherwise each is none. */
-extern Bool pl_dependencies;
 
 /* What was loaded by the access of this number, from an address of this origin. */
 extern Origin pl_loaded(UInt number, Origin address);
