@@ -12,7 +12,8 @@ use pagelab_engine::kernel::vma::VaRange;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::run::Request;
-use pagelab_trace::{EventKind, MapFlags, ProcessIx, Protection, Source};
+use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, ProcessIx, Protection, Source};
+use std::collections::BTreeSet;
 
 const BASE: u64 = 0x7f00_0000_0000;
 const OWN: u64 = 0x6f00_0000_0000;
@@ -507,4 +508,34 @@ fn the_child_of_a_fork_works_and_its_parent_is_served_again() {
         assert_eq!(ran("kernel", exec), ([4, 0], 8 + 8, 0));
         assert_eq!(ran("resume", exec), ([4 + 8, 1], 8, 12));
     }
+}
+
+/// A forked child exits while its parent reads pages of their file, so the parent's entries are filled anew. The unit
+/// does not read such a page into a second frame.
+#[test]
+fn the_unit_does_not_read_what_a_fault_is_reading() {
+    let set = ["system.layers.native.fault_engine.after_fork=resume"];
+    let mut mapped = BTreeSet::new();
+    for late in (0..4 * READ).step_by(2_000) {
+        let mut script = script(16, MapFlags::SHARED);
+        let [parent, child] = [0, 1].map(|process| {
+            if process == 1 {
+                script.event(0, EventKind::Fork { child: ProcessIx(1) });
+            }
+            script.thread(process)
+        });
+        [0, parent, child].into_iter().for_each(|thread| pause(&mut script, thread, 400_000));
+        script.store(0, page(3));
+        let wait = |cycles| Access { gap: 2 * cycles as u32, ..Access::new(AccessKind::Load, OWN, 8) };
+        script.access_of(child, wait(late));
+        script.event(child, EventKind::Exit { code: 0 });
+        script.access_of(parent, wait(late + 3_000));
+        script.load(parent, page(4));
+        pause(&mut script, parent, 6_000_000);
+        let (simulation, stats) = run(&smu_with(&[], &set), script.finish(), &[0, 1, 2]);
+        checked(&simulation, &stats);
+        assert_eq!(stat(&stats, "resumed"), 1);
+        mapped.insert(stat(&stats, "mapped"));
+    }
+    assert_eq!(mapped, BTreeSet::from([0, 1]), "the child exits once the pages are chosen, and before");
 }

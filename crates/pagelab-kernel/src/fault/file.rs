@@ -81,7 +81,7 @@ impl Fault {
     }
 
     /// Allocates frames for those pages of a file that are read together and are not in memory; returns them with their
-    /// page numbers.
+    /// page numbers, for [`Self::finish_read`].
     pub(super) fn take_window(&mut self, os: &mut Os, file: u32, page: u64) -> Vec<(u64, Pfn)> {
         let context = self.context(os);
         let bytes = os.costs.read_ahead_bytes.0;
@@ -110,6 +110,7 @@ impl Fault {
                 taken.extend(folio.pages());
             }
         }
+        taken.iter().for_each(|&(number, _)| layer.memory.page_use.begin_read(file, number));
         taken
     }
 
@@ -127,6 +128,7 @@ impl Fault {
             layer.take_word(space, page);
         }
         for &(number, frame) in read {
+            layer.memory.page_use.end_read(file, number);
             layer.note_read(file, number, frame);
             if layer.memory.page_use.cached(file, number).is_some() {
                 // Another handler was faster.

@@ -48,6 +48,8 @@ pub struct PageUse {
     marked: FxHashSet<Pfn>,
     /// Pages of files under write-back, with their blocks (`PG_writeback`).
     writeback: FxHashMap<FilePage, Lba>,
+    /// Pages of files that page faults are reading, with the number of faults.
+    reads: FxHashMap<FilePage, u32>,
 }
 
 /// Status of a frame after it lost a user.
@@ -75,6 +77,7 @@ impl PageUse {
             dirty: FxHashSet::default(),
             marked: FxHashSet::default(),
             writeback: FxHashMap::default(),
+            reads: FxHashMap::default(),
         }
     }
 
@@ -179,6 +182,26 @@ impl PageUse {
         } else {
             self.known[file as usize].insert(page);
         }
+    }
+
+    /// Notes that a page fault reads a page of a file, until [`Self::end_read`]. In Linux the page is in the page cache
+    /// by then, locked (`page_cache_ra_unbounded`).
+    pub fn begin_read(&mut self, file: u32, page: u64) {
+        *self.reads.entry((file, page)).or_insert(0) += 1;
+    }
+
+    /// See [`Self::begin_read`].
+    pub fn end_read(&mut self, file: u32, page: u64) {
+        let faults = self.reads.get_mut(&(file, page)).expect("a fault reads the page");
+        *faults -= 1;
+        if *faults == 0 {
+            self.reads.remove(&(file, page));
+        }
+    }
+
+    /// Whether a page fault is reading a page of a file.
+    pub fn is_read(&self, file: u32, page: u64) -> bool {
+        !self.reads.is_empty() && self.reads.contains_key(&(file, page))
     }
 
     /// Whether a page of a file that is not in the page cache must be read from storage.

@@ -74,11 +74,13 @@ impl Layer {
         self.memory.page_use.known_file(vma.file.as_ref()?)
     }
 
-    /// Place on storage of a page of a file's mapping, if the page is not in memory.
+    /// Place on storage of a page of a file's mapping, if the page is not in memory and no page fault is reading it: an
+    /// engine would read it into a second frame.
     fn stored_at(&self, context: KernelContext, vma: &Vma, file: Option<u32>, va: VirtAddr) -> Option<DriveBlock> {
         let (file, storage) = (file?, self.storage()?);
         let page = vma.file_page(va);
-        self.must_be_read(context, file, page).then(|| storage.striping.place(storage.lba(file, page)))
+        let must_be_read = self.must_be_read(context, file, page) && !self.memory.page_use.is_read(file, page);
+        must_be_read.then(|| storage.striping.place(storage.lba(file, page)))
     }
 
     /// Whether the layer's engine may map pages of the mapping at an address.
