@@ -172,6 +172,7 @@ impl PageSize {
     pub const ALL: [Self; 3] = [Self::Size4K, Self::Size2M, Self::Size1G];
 
     /// Size of the pages that leaf entries of this level of an x86-64 page table map; 1 GiB for every level above 3.
+    #[inline(always)]
     pub fn from_level(level: u8) -> Self {
         Self::ALL[usize::from(level.clamp(1, 3)) - 1]
     }

@@ -8,12 +8,11 @@
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_and_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_cvtsi32_si128,
-    _mm_cvtsi128_si32, _mm_loadu_si128, _mm_move_ss, _mm_movemask_ps, _mm_permutevar_ps, _mm_set1_epi32,
-    _mm_shuffle_epi32, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_blend_epi32,
-    _mm256_blendv_epi8, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32,
-    _mm256_cmpeq_epi64, _mm256_cmpgt_epi32, _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_movemask_pd,
-    _mm256_movemask_ps, _mm256_permute4x64_epi64, _mm256_permutevar8x32_epi32, _mm256_set1_epi32, _mm256_set1_epi64x,
-    _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_si256, _mm256_storeu_si256,
+    _mm_cvtsi128_si32, _mm_move_ss, _mm_movemask_ps, _mm_permutevar_ps, _mm_set1_epi32, _mm_shuffle_epi32,
+    _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_blend_epi32, _mm256_blendv_epi8, _mm256_castsi256_pd,
+    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_cmpeq_epi64, _mm256_cmpgt_epi32,
+    _mm256_cmpgt_epi64, _mm256_movemask_pd, _mm256_movemask_ps, _mm256_permute4x64_epi64, _mm256_permutevar8x32_epi32,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_si256,
 };
 
 use super::{Portable, VectorWork, Vectors, first_bit};
@@ -77,46 +76,51 @@ fn start<const N: usize, const LANES: usize>(first: usize, n: usize) -> usize {
     (first + n * LANES).min(N - LANES)
 }
 
+/// A vector at any address. It is read and written as a field: in a long loop, the compiler may leave calls of the
+/// intrinsics for that, which pass vectors through memory.
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
 #[inline(always)]
 fn load_words<const N: usize>(set: &[u64; N], at: usize) -> __m256i {
     assert!(at + 4 <= N);
     // SAFETY: the four words from `at` on are in the set; any alignment will do.
-    unsafe { _mm256_loadu_si256(set.as_ptr().add(at).cast()) }
+    unsafe { (*set.as_ptr().add(at).cast::<Unaligned<__m256i>>()).0 }
 }
 
 #[inline(always)]
 fn store_words<const N: usize>(set: &mut [u64; N], at: usize, words: __m256i) {
     assert!(at + 4 <= N);
     // SAFETY: as in `load_words`.
-    unsafe { _mm256_storeu_si256(set.as_mut_ptr().add(at).cast(), words) }
+    unsafe { (*set.as_mut_ptr().add(at).cast::<Unaligned<__m256i>>()).0 = words }
 }
 
 #[inline(always)]
 fn load<const N: usize>(set: &[u32; N], at: usize) -> __m256i {
     assert!(at + 8 <= N);
     // SAFETY: the eight words from `at` on are in the set; any alignment will do.
-    unsafe { _mm256_loadu_si256(set.as_ptr().add(at).cast()) }
+    unsafe { (*set.as_ptr().add(at).cast::<Unaligned<__m256i>>()).0 }
 }
 
 #[inline(always)]
 fn store<const N: usize>(set: &mut [u32; N], at: usize, words: __m256i) {
     assert!(at + 8 <= N);
     // SAFETY: as in `load`.
-    unsafe { _mm256_storeu_si256(set.as_mut_ptr().add(at).cast(), words) }
+    unsafe { (*set.as_mut_ptr().add(at).cast::<Unaligned<__m256i>>()).0 = words }
 }
 
 #[inline(always)]
 fn load4<const N: usize>(set: &[u32; N]) -> __m128i {
     const { assert!(N >= 4) };
     // SAFETY: four words are in the set; any alignment will do.
-    unsafe { _mm_loadu_si128(set.as_ptr().cast()) }
+    unsafe { (*set.as_ptr().cast::<Unaligned<__m128i>>()).0 }
 }
 
 #[inline(always)]
 fn store4<const N: usize>(set: &mut [u32; N], words: __m128i) {
     const { assert!(N >= 4) };
     // SAFETY: as in `load4`.
-    unsafe { _mm_storeu_si128(set.as_mut_ptr().cast(), words) }
+    unsafe { (*set.as_mut_ptr().cast::<Unaligned<__m128i>>()).0 = words }
 }
 
 impl Vectors for Avx2 {

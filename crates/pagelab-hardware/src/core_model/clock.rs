@@ -235,7 +235,7 @@ impl<C: Timing> CpuClock<C> {
     }
 
     /// Makes an access whose data have this latency and this line number in physical memory.
-    #[inline]
+    #[inline(always)]
     pub fn wait_for_data(&mut self, latency: Cycles, line: u64) {
         let stall = self.core.data_stall(Data { latency, line, traffic: None }, self.moment());
         self.stall(stall);
@@ -248,7 +248,7 @@ impl<C: Timing> CpuClock<C> {
     }
 
     /// Accounts for a translation that missed the first-level TLB.
-    #[inline]
+    #[inline(always)]
     pub fn wait_for_translation(&mut self, translating: L1TlbMiss) {
         let stall = self.core.translation_stall(translating, self.moment());
         self.stall(stall);
@@ -291,7 +291,7 @@ impl<C: Timing> CpuClock<C> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn stall(&mut self, stall: Stall) {
         self.add(Class::DataStall, stall.data);
         self.add(Class::Translation, stall.translation);
@@ -300,7 +300,7 @@ impl<C: Timing> CpuClock<C> {
         self.add(Class::Sibling, stall.sibling);
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, class: Class, cycles: Cycles) {
         debug_assert_ne!(class, Class::Base);
         self.spent[class as usize] += cycles;
