@@ -105,6 +105,31 @@ impl CoreCaches for AnyCaches<'_> {
     }
 }
 
+/// What wrappers of other caches leave to these.
+macro_rules! orders_as_its_caches {
+    () => {
+        #[inline(always)]
+        fn hint(&self, line: LineAddr) {
+            self.caches.hint(line);
+        }
+
+        #[inline(always)]
+        fn set_request_time(&mut self, now: impl FnOnce() -> Cycles) {
+            self.caches.set_request_time(now);
+        }
+
+        #[inline(always)]
+        fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool {
+            self.caches.must_defer(line, others)
+        }
+
+        #[inline(always)]
+        fn may_be_contended(&self, line: LineAddr) -> bool {
+            self.caches.may_be_contended(line)
+        }
+    };
+}
+
 /// Caches without times that the references of walks bypass.
 pub struct BypassedCaches<C> {
     /// For data.
@@ -119,25 +144,7 @@ impl<C: CoreCaches> CoreCaches for BypassedCaches<C> {
         self.caches.access(line, write, by)
     }
 
-    #[inline(always)]
-    fn hint(&self, line: LineAddr) {
-        self.caches.hint(line);
-    }
-
-    #[inline(always)]
-    fn set_request_time(&mut self, now: impl FnOnce() -> Cycles) {
-        self.caches.set_request_time(now);
-    }
-
-    #[inline(always)]
-    fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool {
-        self.caches.must_defer(line, others)
-    }
-
-    #[inline(always)]
-    fn may_be_contended(&self, line: LineAddr) -> bool {
-        self.caches.may_be_contended(line)
-    }
+    orders_as_its_caches!();
 
     #[inline(always)]
     fn bypass(&self) -> Option<Cycles> {
@@ -170,25 +177,7 @@ impl CoreCaches for TimedCaches<'_> {
         all.miss_l1(*core, line, write, by)
     }
 
-    #[inline(always)]
-    fn hint(&self, line: LineAddr) {
-        self.caches.hint(line);
-    }
-
-    #[inline(always)]
-    fn set_request_time(&mut self, now: impl FnOnce() -> Cycles) {
-        self.caches.set_request_time(now);
-    }
-
-    #[inline(always)]
-    fn must_defer(&mut self, line: LineAddr, others: Cycles) -> bool {
-        self.caches.must_defer(line, others)
-    }
-
-    #[inline(always)]
-    fn may_be_contended(&self, line: LineAddr) -> bool {
-        self.caches.may_be_contended(line)
-    }
+    orders_as_its_caches!();
 
     #[inline(always)]
     fn set_time(&mut self, now: Cycles) {

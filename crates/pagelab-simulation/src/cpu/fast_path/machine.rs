@@ -32,30 +32,37 @@ pub(super) trait MachineShape {
     fn caches(all: &mut Hierarchy, core: CoreId) -> Option<Self::Caches<'_>>;
 }
 
+/// The part of a shape that translates addresses, for machines with the TLBs and the MMU cache of another.
+macro_rules! translates_as {
+    ($M:ident) => {
+        type First<'a> = $M::First<'a>;
+        type Second<'a> = $M::Second<'a>;
+        type Upper<'a> = $M::Upper<'a>;
+
+        #[inline(always)]
+        fn first(tlb: &mut Tlb) -> Option<Level<'_, $M::First<'_>>> {
+            $M::first(tlb)
+        }
+
+        #[inline(always)]
+        fn second(tlb: &mut Tlb) -> Option<Level<'_, $M::Second<'_>>> {
+            $M::second(tlb)
+        }
+
+        #[inline(always)]
+        fn upper(cache: &mut MmuCache) -> $M::Upper<'_> {
+            $M::upper(cache)
+        }
+    };
+}
+
 /// A machine with the TLBs of `M`, caches of any shape, and units after the TLBs.
 pub(super) struct Staged<M>(PhantomData<M>);
 
 impl<M: MachineShape> MachineShape for Staged<M> {
-    type First<'a> = M::First<'a>;
-    type Second<'a> = M::Second<'a>;
-    type Upper<'a> = M::Upper<'a>;
+    translates_as!(M);
     type Caches<'a> = AnyCaches<'a>;
     type Stages<'a> = Stages<'a>;
-
-    #[inline(always)]
-    fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
-        M::first(tlb)
-    }
-
-    #[inline(always)]
-    fn second(tlb: &mut Tlb) -> Option<Level<'_, M::Second<'_>>> {
-        M::second(tlb)
-    }
-
-    #[inline(always)]
-    fn upper(cache: &mut MmuCache) -> M::Upper<'_> {
-        M::upper(cache)
-    }
 
     #[inline(always)]
     fn caches(all: &mut Hierarchy, core: CoreId) -> Option<AnyCaches<'_>> {
@@ -98,26 +105,9 @@ impl MachineShape for AnyMachine {
 pub(super) struct Timed<M>(PhantomData<M>);
 
 impl<M: MachineShape> MachineShape for Timed<M> {
-    type First<'a> = M::First<'a>;
-    type Second<'a> = M::Second<'a>;
-    type Upper<'a> = M::Upper<'a>;
+    translates_as!(M);
     type Caches<'a> = TimedCaches<'a>;
     type Stages<'a> = NoStages;
-
-    #[inline(always)]
-    fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
-        M::first(tlb)
-    }
-
-    #[inline(always)]
-    fn second(tlb: &mut Tlb) -> Option<Level<'_, M::Second<'_>>> {
-        M::second(tlb)
-    }
-
-    #[inline(always)]
-    fn upper(cache: &mut MmuCache) -> M::Upper<'_> {
-        M::upper(cache)
-    }
 
     #[inline(always)]
     fn caches(all: &mut Hierarchy, core: CoreId) -> Option<TimedCaches<'_>> {
@@ -129,26 +119,9 @@ impl<M: MachineShape> MachineShape for Timed<M> {
 pub(super) struct Bypassed<M>(PhantomData<M>);
 
 impl<M: MachineShape> MachineShape for Bypassed<M> {
-    type First<'a> = M::First<'a>;
-    type Second<'a> = M::Second<'a>;
-    type Upper<'a> = M::Upper<'a>;
+    translates_as!(M);
     type Caches<'a> = BypassedCaches<M::Caches<'a>>;
     type Stages<'a> = NoStages;
-
-    #[inline(always)]
-    fn first(tlb: &mut Tlb) -> Option<Level<'_, M::First<'_>>> {
-        M::first(tlb)
-    }
-
-    #[inline(always)]
-    fn second(tlb: &mut Tlb) -> Option<Level<'_, M::Second<'_>>> {
-        M::second(tlb)
-    }
-
-    #[inline(always)]
-    fn upper(cache: &mut MmuCache) -> M::Upper<'_> {
-        M::upper(cache)
-    }
 
     #[inline(always)]
     fn caches(all: &mut Hierarchy, core: CoreId) -> Option<BypassedCaches<M::Caches<'_>>> {
