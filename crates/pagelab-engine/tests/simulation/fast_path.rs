@@ -186,6 +186,9 @@ const BESIDE_THREE_LAYERS: [&[&str]; 4] = [
     &["system.layers.outer.mmu_cache=paging-structure", "machine.tlb.l2.0.ways=6", "machine.cache.walker_entry=l2"],
 ];
 
+/// A guest whose host is three layers itself.
+const FOUR_LAYERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/systems/nested-4.toml");
+
 #[test]
 fn guests_of_guests_have_the_same_results() {
     for source in WORKLOADS {
@@ -398,7 +401,8 @@ fn ordinary_accesses_take_the_fast_path() {
 #[test]
 fn other_systems_do_not() {
     let off: &[&str] = &["engine.fast_path=off"];
-    for (system, set) in [("radix", off), ("nested-radix-shadow", &[]), ("nested-radix-speculative", &[])] {
+    let others = [("nested-radix-shadow", &[][..]), ("nested-radix-speculative", &[]), (FOUR_LAYERS, &[])];
+    for (system, set) in others.into_iter().chain([("radix", off)]) {
         assert_eq!(taken("random:size=16MiB,accesses=40K", system, set), 0.0, "{system} {set:?}");
     }
     let key = |part: &str, value: Result<String, _>| format!("{part}={}", value.unwrap());

@@ -24,9 +24,6 @@ use pagelab_kernel::layer::Layer;
 use pagelab_trace::{Access, Branches};
 use pagelab_translate::hardware::Hardware;
 
-/// Most layers of the kinds of walkers that are compiled for every machine.
-const LAYERS_OF_NESTED: usize = 2;
-
 /// The kind of walker.
 #[derive(Clone, Copy)]
 enum Walks {
@@ -43,8 +40,10 @@ pub(crate) fn choose(config: &Config, hw: &mut Hardware, layers: &[Layer]) -> Op
         return None;
     }
     let depth = |layer: &Layer| successors(Some(layer), |layer| Some(&layers[layer.host?.layer])).count();
-    if layers.iter().map(depth).max() > Some(LAYERS_OF_NESTED) {
-        return choose_for_three_layers(config, hw);
+    match layers.iter().map(depth).max()? {
+        ..=2 => {}
+        3 => return choose_for_three_layers(config, hw),
+        4.. => return None,
     }
     let remember = config.system.layers.iter().all(|layer| layer.page_table.remembers_ways());
     let walks = match (layers.iter().any(|layer| layer.host.is_some()), remember) {
