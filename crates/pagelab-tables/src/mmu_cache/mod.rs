@@ -145,6 +145,8 @@ pub trait Design: Sized {
     const ASKED_BY_ENTRY: bool = false;
     /// Whether the invalidation of a page drops the entries of its space, as `invlpg` does.
     const DROPPED_WITH_PAGES: bool = true;
+    /// Whether it ever keeps an entry, or takes time to look for one.
+    const KEEPS_ENTRIES: bool = true;
 
     /// An empty cache. Error: its part of the geometry is impossible.
     fn new(geometry: &MmuCacheGeometry, rng: &Rng) -> Result<Self, EngineError>;
@@ -272,6 +274,15 @@ impl MmuCache {
             D::ASKED_BY_ENTRY
         }
         each_cache!(self, cache => asked(cache))
+    }
+
+    /// See [`Design::KEEPS_ENTRIES`].
+    #[inline(always)]
+    pub fn keeps_entries(&self) -> bool {
+        fn keeps<D: Design>(_: &D) -> bool {
+            D::KEEPS_ENTRIES
+        }
+        each_cache!(self, cache => keeps(cache))
     }
 
     #[inline(always)]

@@ -15,6 +15,8 @@ use pagelab_base::rng::Rng;
 pub struct Nothing;
 
 impl Design for Nothing {
+    const KEEPS_ENTRIES: bool = false;
+
     fn new(_: &MmuCacheGeometry, _: &Rng) -> Result<Self, EngineError> {
         Ok(Self)
     }

@@ -46,7 +46,8 @@ pub(super) struct ListedTable<'a> {
     pub asid: Asid,
     table: &'a PageTable,
     mem: &'a PhysMem,
-    upper: &'a mut MmuCache,
+    /// None if it keeps nothing.
+    upper: Option<&'a mut MmuCache>,
     /// Index of the layer's references in [`References`].
     place: usize,
     layer: usize,
@@ -61,7 +62,7 @@ impl<'a> ListedTable<'a> {
             asid: address_space.asid,
             table: &address_space.table,
             mem: &layer.memory.contents,
-            upper,
+            upper: upper.keeps_entries().then_some(upper),
             place,
             layer: space.layer.index(),
         }
@@ -88,12 +89,17 @@ impl<'a> ListedTable<'a> {
         cycles: &mut Cycles,
         mut reader: R,
     ) {
-        let spared = self.upper.look_up(self.asid, va, list);
         let refs = list.refs();
-        *cycles += list.lead_cycles + spared.cycles;
+        *cycles += list.lead_cycles;
+        let mut skip = 0;
+        if let Some(upper) = &mut self.upper {
+            let spared = upper.look_up(self.asid, va, list);
+            *cycles += spared.cycles;
+            skip = spared.skip;
+        }
         // References of one dependency step overlap: a step costs as much as its slowest reference.
         let (mut step, mut slowest) = (u8::MAX, Cycles::ZERO);
-        for n in UnsparedRefs::new(refs.len(), spared.skip) {
+        for n in UnsparedRefs::new(refs.len(), skip) {
             let mut spent = Cycles::ZERO;
             let mut before_read = Cycles::ZERO;
             if R::IS_TIMED {
@@ -111,7 +117,9 @@ impl<'a> ListedTable<'a> {
             }
         }
         *cycles += slowest;
-        self.upper.fill(self.asid, va, list, refs.len(), spared.skip, self.mem);
+        if let Some(upper) = &mut self.upper {
+            upper.fill(self.asid, va, list, refs.len(), skip, self.mem);
+        }
     }
 
     /// A walk on the bare machine; as [`Self::walk`].

@@ -129,9 +129,16 @@ impl<'a, M: MachineShape> Walker<'a, M> for NestedListed<'a> {
             self.walks.resize_with(refs.len() + 1, HostWalk::default);
         }
         let (to_data, to_entries) = self.walks.split_first_mut().expect("there is one more than references");
-        let is_found = self.host.find(to_data, data, write)
-            && refs.iter().zip(to_entries).all(|(at, walk)| self.host.find(walk, at.addr, false));
-        is_found.then_some(found)
+        if !self.host.find(to_data, data, write) {
+            return None;
+        }
+        // A closure would be a function of its own.
+        for (at, walk) in refs.iter().zip(to_entries) {
+            if !self.host.find(walk, at.addr, false) {
+                return None;
+            }
+        }
+        Some(found)
     }
 
     #[inline(always)]

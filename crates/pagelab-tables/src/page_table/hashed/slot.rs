@@ -78,7 +78,7 @@ pub fn entry_addr(geometry: &Geometry, slot: PhysAddr, index: u32) -> PhysAddr {
 }
 
 /// The entry at an index of a slot, in the x86-64 format.
-#[inline]
+#[inline(always)]
 pub fn read_entry(geometry: &Geometry, mem: &PhysMem, slot: PhysAddr, index: u32) -> u64 {
     let addr = entry_addr(geometry, slot, index);
     let low = mem.read_block(addr);
