@@ -23,6 +23,8 @@ pub struct PhysMem {
     /// written.
     block: Vec<u64>,
     block_base: u64,
+    /// Words of the block that are not zero.
+    block_words: usize,
     /// Words of the block that can still be written to before the host is asked for large pages; 0 afterwards.
     block_small_words: usize,
     /// Whether a frame of the block may have been written to, while the host backs it with small pages.
@@ -156,8 +158,9 @@ impl PhysMem {
     #[inline]
     pub fn write_block(&mut self, addr: PhysAddr, value: u64) {
         let index = self.block_index(addr);
-        let is_new = std::mem::replace(&mut self.block[index], value) == 0 && value != 0;
-        if is_new && self.block_small_words > 0 {
+        let old = std::mem::replace(&mut self.block[index], value);
+        self.block_words = self.block_words + usize::from(value != 0) - usize::from(old != 0);
+        if old == 0 && value != 0 && self.block_small_words > 0 {
             self.block_written[index / WORDS_PER_FRAME] = true;
             self.block_small_words -= 1;
             if self.block_small_words == 0 {
@@ -170,6 +173,11 @@ impl PhysMem {
     #[inline]
     pub fn hint_block(&self, addr: PhysAddr) {
         prefetch(&self.block, self.block_index(addr));
+    }
+
+    /// Words of the block that are not zero.
+    pub fn block_words_in_use(&self) -> usize {
+        self.block_words
     }
 
     /// Frames of the block.
@@ -244,8 +252,11 @@ mod tests {
         mem.create_block(Pfn(8), 2);
         let last = PhysAddr(10 * FRAME_BYTES - 8);
         mem.write_block(last, 7);
-        assert_eq!((mem.read_block(last), mem.read_block(Pfn(8).addr())), (7, 0));
-        assert_eq!((mem.block_frames(), mem.frames_in_use()), (2, 0));
+        mem.write_block(last, 8);
+        assert_eq!((mem.read_block(last), mem.read_block(Pfn(8).addr())), (8, 0));
+        assert_eq!((mem.block_frames(), mem.frames_in_use(), mem.block_words_in_use()), (2, 0, 1));
+        mem.write_block(last, 0);
+        assert_eq!(mem.block_words_in_use(), 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use crate::machine::simulation::Simulation;
 use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 use pagelab_base::ids::CpuId;
+use pagelab_base::memory::WORDS_PER_FRAME;
 use pagelab_trace::Access;
 
 /// How many accesses ahead the location of leaf entries is prefetched.
@@ -16,7 +17,8 @@ pub(super) const ENTRIES_AHEAD: usize = 24;
 /// How many accesses ahead cache tags are prefetched.
 pub(super) const TAGS_AHEAD: usize = 8;
 /// Frames of page tables from which look-ahead is used: 1 MiB, half of the private caches of a real core. With smaller
-/// tables, computing what to prefetch takes longer than waiting for it.
+/// tables, computing what to prefetch takes longer than waiting for it. Of a table that was reserved at boot, the words
+/// that are not zero count.
 const TABLE_FRAMES: usize = 256;
 
 impl Simulation {
@@ -25,7 +27,7 @@ impl Simulation {
         self.replay.lookahead
             && self.scheduler.cpus[cpu].space.is_some_and(|space| {
                 let mem = &self.kernels.os.layers[space.layer].memory.contents;
-                mem.frames_in_use() + mem.block_frames() >= TABLE_FRAMES
+                mem.frames_in_use() + mem.block_words_in_use() / WORDS_PER_FRAME >= TABLE_FRAMES
             })
     }
 

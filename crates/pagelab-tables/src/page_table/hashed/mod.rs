@@ -48,7 +48,7 @@ use std::marker::PhantomData;
 
 use arrayvec::ArrayVec;
 
-use super::entry::{decode, encode};
+use super::entry::{decode, encode, target};
 use super::page_index::SizedIndex;
 use super::{
     Context, Design, Exhausted, Leaf, Mapping, NoRoom, NoTable, PageSizes, PinnedTable, PteFlags, Removed,
@@ -454,9 +454,9 @@ impl<K: Kind> Design for Hashed<K> {
                     geometry.slot(geometry.home(key), key.vpn)
                 }
             };
-            let own = slot::is_named(mem.read_block(slot), slot::name(geometry, key));
-            let mapping = if own { Self::read(geometry, mem, slot, key) } else { None }?;
-            Some((slot, mapping.pfn))
+            let (tag, index) = (mem.read_block(slot), geometry.index(key.vpn));
+            let own = slot::is_named(tag, slot::name(geometry, key)) && tag & slot::valid(index) != 0;
+            own.then(|| (slot, target(slot::read_entry(geometry, mem, slot, index))))
         })
     }
 
