@@ -45,6 +45,22 @@ impl<'a, V, const N: usize, const SETS: usize> LruSets<'a, V, N, SETS> {
     }
 }
 
+impl<V: Vectors, const N: usize, const SETS: usize> LruSets<'_, V, N, SETS> {
+    /// Whether the set of `set_hash` has the key, which counts as a use; if not, the key is inserted. For arrays whose
+    /// values nobody reads: keys move without them.
+    #[inline(always)]
+    pub fn find_or_insert(&mut self, set_hash: u64, key: u64) -> bool {
+        let [keys, _] = &mut self.sets[set_hash as usize % SETS];
+        let found = V::position_of_word(keys, key);
+        if let Some(way) = found {
+            V::move_word_to_front(keys, way);
+        } else {
+            V::push_word_to_front(keys, key);
+        }
+        found.is_some()
+    }
+}
+
 impl<V: Vectors, const N: usize, const SETS: usize> Sets for LruSets<'_, V, N, SETS> {
     #[inline(always)]
     fn look_up(&mut self, set_hash: u64, key: u64, fits: impl Fn(u64) -> bool) -> LruLookup {
@@ -123,6 +139,15 @@ mod tests {
                     assert_eq!(array.invalidate(|key, _| key % 3 == 1), copy.invalidate(|key, _| key % 3 == 1));
                 }
                 assert_eq!(copy.slots(), array.slots(), "step {step}");
+            }
+            for step in 0..cases(2_000_u64) {
+                let key = rng.below((N * SETS) as u64 * 3 / 2 + 2);
+                let expected = array.look_up_or_insert(key, key, 0).is_some();
+                let found = LruSets::<V, N, SETS>::from_array(&mut copy).unwrap().find_or_insert(key, key);
+                let keys = |array: &mut AssocArray| -> Vec<_> {
+                    array.slots().chunks(2 * N).flat_map(|set| set[..N].to_vec()).collect()
+                };
+                assert_eq!((found, keys(&mut copy)), (expected, keys(&mut array)), "step {step}");
             }
         }
     }

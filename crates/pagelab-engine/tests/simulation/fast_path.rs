@@ -170,6 +170,21 @@ fn walks_that_bypass_the_caches_have_the_same_results() {
     );
 }
 
+/// Pages that lie so far apart that walks of the guest read other upper tables, too, with TLBs that hold few of them.
+#[test]
+fn walks_of_a_guest_through_other_upper_tables_have_the_same_results() {
+    let set = [
+        r#"machine.tlb.l1d=[{"pages":["4K","2M","1G"],"entries":4,"ways":4}]"#,
+        r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":4,"ways":4}]"#,
+    ];
+    let set = set.map(str::to_owned);
+    for system in ["nested-radix", "nested-radix-2m", "nested-radix-thp", "nested-radix-no-mmu-cache"] {
+        for source in ["stride:size=16GiB,stride=256MiB,accesses=2K", "stride:size=8GiB,stride=520MiB,accesses=2K"] {
+            assert!(assert_same(source, system, "kabylake-7700hq", &set), "{system}");
+        }
+    }
+}
+
 /// A guest of a guest, which no preset has.
 const THREE_LAYERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/systems/nested-3.toml");
 

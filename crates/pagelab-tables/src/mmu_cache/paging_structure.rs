@@ -17,7 +17,7 @@ use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::host::Vectors;
-use pagelab_base::lru_sets::{LruLookup, LruSets, Sets};
+use pagelab_base::lru_sets::LruSets;
 use pagelab_base::memory::PhysMem;
 use pagelab_base::rng::Rng;
 
@@ -194,13 +194,14 @@ pub struct CommonArrays<'a, V> {
 impl<V: Vectors> Pass for CommonArrays<'_, V> {
     #[inline(always)]
     fn pass(&mut self, asid: Asid, va: VirtAddr, way: &WalkPath, _: &PhysMem) -> RequiredReads {
-        let from = if way.passes(2) && found_or_inserted(&mut self.pd, asid, prefix(va, WalkPath::shift(2))) {
+        // The values of these arrays are nothing.
+        let from = if way.passes(2) && is_found(&mut self.pd, asid, prefix(va, WalkPath::shift(2))) {
             2
-        } else if found_or_inserted(&mut self.pdpt, asid, prefix(va, WalkPath::shift(3))) {
+        } else if is_found(&mut self.pdpt, asid, prefix(va, WalkPath::shift(3))) {
             3
-        } else if found_or_inserted(&mut self.pml4, asid, prefix(va, WalkPath::shift(4))) {
+        } else if is_found(&mut self.pml4, asid, prefix(va, WalkPath::shift(4))) {
             4
-        } else if way.passes(5) && found_or_inserted(&mut self.pml5, asid, prefix(va, WalkPath::shift(5))) {
+        } else if way.passes(5) && is_found(&mut self.pml5, asid, prefix(va, WalkPath::shift(5))) {
             5
         } else {
             way.root + 1
@@ -209,14 +210,14 @@ impl<V: Vectors> Pass for CommonArrays<'_, V> {
     }
 }
 
+/// Whether an array has the prefix; it does afterwards.
 #[inline(always)]
-fn found_or_inserted(sets: &mut impl Sets, asid: Asid, prefix: u64) -> bool {
-    let key = key(asid, prefix);
-    let found = sets.look_up(prefix, key, |_| true) != LruLookup::Nothing;
-    if !found {
-        sets.insert_absent(prefix, key, 0);
-    }
-    found
+fn is_found<V: Vectors, const N: usize, const SETS: usize>(
+    sets: &mut LruSets<'_, V, N, SETS>,
+    asid: Asid,
+    prefix: u64,
+) -> bool {
+    sets.find_or_insert(prefix, key(asid, prefix))
 }
 
 #[cfg(test)]

@@ -35,6 +35,13 @@ impl WalkPath {
         entry_addr(Pfn(self.tables[usize::from(level) - 1].into()), level, va)
     }
 
+    /// Whether another path has the same tables above the one of level 1. Both are of one tree.
+    #[inline(always)]
+    pub fn shares_upper_tables(&self, other: &Self) -> bool {
+        let [[_, own @ ..], [_, others @ ..]] = [&self.tables, &other.tables];
+        self.leaf == other.leaf && own == others
+    }
+
     /// Whether the page is mapped, allows the access, and needs no change of its accessed and dirty bits.
     #[inline(always)]
     pub fn serves(&self, store: bool) -> bool {

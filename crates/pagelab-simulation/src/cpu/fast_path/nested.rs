@@ -2,7 +2,7 @@
 
 use super::machine::MachineShape;
 use super::native::WalkedTable;
-use super::walker::{References, WalkMemory, Walker, WalkerParts, hint_tags};
+use super::walker::{LEVELS, References, WalkMemory, Walker, WalkerParts, hint_tags};
 use crate::cpu::lookahead::{ENTRIES_AHEAD, TAGS_AHEAD, WAYS_AHEAD};
 use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
@@ -12,20 +12,27 @@ use pagelab_hardware::cache::CoreCaches;
 use pagelab_tables::mmu_cache::{Asid, Pass};
 use pagelab_tables::page_table::WalkPath;
 use pagelab_trace::Access;
-use pagelab_translate::counters::{WALK_LEVELS, WalkCounts};
+use pagelab_translate::counters::WalkCounts;
 use pagelab_translate::translation_unit::{Counted, Entry, FillSource, GuestTlb, NestedTlb, NoLines, UnitLookUp};
 
 /// The walker, see the module's text.
 pub(super) struct Nested<'a, U> {
     guest: WalkedTable<'a, U>,
-    host: WalkedTable<'a, U>,
+    host: Host<'a, U>,
     /// By level of the guest's table: the last table that a walk read, and the host's way to it. The upper tables
     /// seldom change, and the host's ways do not change during the loop.
-    tables: [Option<(PhysAddr, WalkPath)>; WALK_LEVELS],
-    nested_tlb: Option<&'a mut Counted<NestedTlb>>,
+    tables: [Option<(PhysAddr, WalkPath)>; LEVELS],
+    /// The guest's way for which `tables` has been completed last.
+    completed: Option<WalkPath>,
     guest_tlb: Option<&'a mut Counted<GuestTlb>>,
     guest_asid: Asid,
-    host_asid: Asid,
+}
+
+/// The host's table, with the TLB of its pages.
+struct Host<'a, U> {
+    table: WalkedTable<'a, U>,
+    nested_tlb: Option<&'a mut Counted<NestedTlb>>,
+    asid: Asid,
 }
 
 impl<'a, U> Nested<'a, U> {
@@ -33,24 +40,27 @@ impl<'a, U> Nested<'a, U> {
     /// code.
     #[inline(always)]
     fn find_tables(&mut self, guest: &WalkPath, va: VirtAddr) -> bool {
-        for level in guest.leaf..=guest.root {
+        let known = self.completed.take().is_some_and(|completed| completed.shares_upper_tables(guest));
+        let top = if known { guest.leaf } else { guest.root };
+        for level in guest.leaf..=top {
             let table = guest.entry_addr(level, va).align_down(FRAME_BYTES);
-            let held = &mut self.tables[usize::from(level) % WALK_LEVELS];
-            if held.is_none_or(|(known, _)| known != table) {
-                let Some(way) = self.host.ways.get(VirtAddr(table.0)).filter(|way| way.serves(false)) else {
+            let held = &mut self.tables[usize::from(level) % LEVELS];
+            if held.as_ref().is_none_or(|(known, _)| *known != table) {
+                let Some(way) = self.host.table.ways.get(VirtAddr(table.0)).filter(|way| way.serves(false)) else {
                     return false;
                 };
                 *held = Some((table, way));
             }
         }
+        self.completed = Some(*guest);
         true
     }
 }
 
-impl<'a, U: Pass> Nested<'a, U> {
+impl<U: Pass> Host<'_, U> {
     /// Translates a guest-physical address for which the host has a usable way.
     #[inline(always)]
-    fn through_host<C: CoreCaches>(
+    fn translate<C: CoreCaches>(
         &mut self,
         memory: &mut WalkMemory<C>,
         addr: PhysAddr,
@@ -58,13 +68,13 @@ impl<'a, U: Pass> Nested<'a, U> {
         write: bool,
         cycles: &mut Cycles,
     ) -> Translation {
-        let (asid, va) = (self.host_asid, VirtAddr(addr.0));
+        let (asid, va) = (self.asid, VirtAddr(addr.0));
         if let Some(tlb) = &mut self.nested_tlb
             && let Some(hit) = tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles)
         {
             return hit;
         }
-        self.host.walk(memory, VirtAddr(addr.0), way, cycles);
+        self.table.walk(memory, va, way, cycles);
         let found = way.translation().on_bare_machine();
         if let Some(tlb) = &mut self.nested_tlb {
             tlb.fill(&Entry { asid, va, translation: found }, FillSource::Walk, &mut NoLines);
@@ -91,12 +101,15 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         let [upper, host_upper] = mmu_caches.several_mut(core, [space.layer, host.layer])?;
         Some(Self {
             guest: WalkedTable::new(layers, space, M::upper(upper), 0)?,
-            host: WalkedTable::new(layers, host, M::upper(host_upper), 1)?,
-            tables: [None; WALK_LEVELS],
-            nested_tlb,
+            host: Host {
+                table: WalkedTable::new(layers, host, M::upper(host_upper), 1)?,
+                nested_tlb,
+                asid: layers[host.layer].spaces[host.index].asid,
+            },
+            tables: [None; LEVELS],
+            completed: None,
             guest_tlb,
             guest_asid: layers[space.layer].spaces[space.index].asid,
-            host_asid: layers[host.layer].spaces[host.index].asid,
         })
     }
 
@@ -110,7 +123,7 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             return None;
         }
         let data = way.translation().address(va);
-        let below = self.host.ways.get(VirtAddr(data.0))?;
+        let below = self.host.table.ways.get(VirtAddr(data.0))?;
         (below.serves(write) && self.find_tables(&way, va)).then_some([way, below])
     }
 
@@ -128,16 +141,16 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
         let held = self.guest_tlb.as_mut().and_then(|tlb| tlb.look_up(&look_up(asid, va, write), &mut NoLines, cycles));
         if held.is_none() {
             for level in self.guest.pass(va, way, cycles) {
-                let (_, to_table) = self.tables[usize::from(level) % WALK_LEVELS].expect("it has been found");
+                let (_, to_table) = self.tables[usize::from(level) % LEVELS].as_ref().expect("it has been found");
                 let entry = way.entry_addr(level, va);
-                let page = self.through_host(memory, entry, &to_table, false, cycles);
+                let page = self.host.translate(memory, entry, to_table, false, cycles);
                 *cycles += memory.read(0, level, page.address(VirtAddr(entry.0)), *cycles);
             }
             if let Some(tlb) = &mut self.guest_tlb {
                 tlb.fill(&Entry { asid, va, translation: way.translation() }, FillSource::Walk, &mut NoLines);
             }
         }
-        let page = self.through_host(memory, data, below, write, cycles);
+        let page = self.host.translate(memory, data, below, write, cycles);
         way.translation().through(va, page)
     }
 
@@ -156,11 +169,11 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
             Some([entry.0, page.0 | va.offset_in(FRAME_BYTES)].map(VirtAddr))
         };
         if let Some(addresses) = addresses(va(MIDWAY)) {
-            addresses.into_iter().for_each(|addr| self.host.ways.hint_entry(addr));
+            addresses.into_iter().for_each(|addr| self.host.table.ways.hint_entry(addr));
         }
         if let Some(addresses) = addresses(va(TAGS_AHEAD)) {
             for addr in addresses {
-                if let Some(there) = self.host.ways.peek(addr) {
+                if let Some(there) = self.host.table.ways.peek(addr) {
                     hint_tags(caches, there, addr);
                 }
             }
@@ -169,6 +182,6 @@ impl<'a, M: MachineShape> Walker<'a, M> for Nested<'a, M::Upper<'a>> {
 
     fn note(&self, refs: &References, bypass: bool, walks: &mut WalkCounts) {
         self.guest.note(refs, bypass, walks);
-        self.host.note(refs, bypass, walks);
+        self.host.table.note(refs, bypass, walks);
     }
 }

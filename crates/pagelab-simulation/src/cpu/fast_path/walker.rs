@@ -14,6 +14,8 @@ use pagelab_translate::translation_unit::{Counted, GuestTlb, NestedTlb};
 
 /// Room for the layers that walks refer to, of which there are three at most. A power of two, for the loop's indices.
 pub(super) const LAYERS: usize = 4;
+/// Room for the levels of a table; as [`LAYERS`].
+pub(super) const LEVELS: usize = WALK_LEVELS.next_power_of_two();
 
 /// The parts of the simulation that a walker uses.
 pub(super) struct WalkerParts<'a> {
@@ -71,12 +73,12 @@ impl<C: CoreCaches> WalkMemory<C> {
     pub fn read(&mut self, layer: usize, level: u8, entry: MachineAddr, spent: Cycles) -> Cycles {
         debug_assert!(layer < LAYERS && usize::from(level) < WALK_LEVELS);
         if let Some(latency) = self.caches.bypass() {
-            self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][HitLevel::L1 as usize] += 1;
+            self.refs[layer % LAYERS][usize::from(level) % LEVELS][HitLevel::L1 as usize] += 1;
             return latency;
         }
         self.caches.set_time_in_walk(spent);
         let outcome = self.caches.access(entry.line(), false, Requester::Walk);
-        self.refs[layer % LAYERS][usize::from(level) % WALK_LEVELS][outcome.served as usize] += 1;
+        self.refs[layer % LAYERS][usize::from(level) % LEVELS][outcome.served as usize] += 1;
         outcome.cycles.into()
     }
 }
@@ -89,7 +91,7 @@ pub(super) fn hint_tags<C: CoreCaches>(caches: &C, (entry, page): (PhysAddr, Phy
 }
 
 /// References of one layer's walks.
-type LayerReferences = [[u64; HitLevel::ALL.len()]; WALK_LEVELS];
+type LayerReferences = [[u64; HitLevel::ALL.len()]; LEVELS];
 
 /// Adds references to the counts of a layer; `bypass` if they bypassed the caches.
 pub(super) fn add_refs(walks: &mut WalkCounts, layer: usize, counted: &LayerReferences, bypass: bool) {
