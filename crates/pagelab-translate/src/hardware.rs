@@ -4,6 +4,7 @@ use crate::config::HardwareConfig;
 use crate::counters::{
     PinnedCounters, SegmentCounters, ShadowCounters, SpeculationCounters, TlbCounters, WalkCounters,
 };
+use crate::size_prediction::SizePredictor;
 use crate::speculation::{Guessed, Speculator};
 use crate::tag_checks::TagChecks;
 use crate::tlb::Tlb;
@@ -33,6 +34,8 @@ pub struct CoreUnits {
     pub l1i: Tlb,
     /// Second-level TLB for both; it has no arrays if the machine has none.
     pub l2: Tlb,
+    /// Prediction of page sizes for the second-level TLB, if there is one.
+    pub size_prediction: Option<Box<SizePredictor>>,
     /// Nested TLB, from guest-physical to machine frames.
     pub nested: Option<Counted<NestedTlb>>,
     /// TLB of guests' large pages, from guest-virtual to guest-physical addresses.
@@ -74,6 +77,8 @@ pub struct Hardware {
     pub l1_latency: Cycles,
     /// Cycles that a first-level TLB miss waits for the second level, hit or miss; 0 without a second level.
     pub l2_tlb_latency: Cycles,
+    /// Cycles of the second attempt of the last look-up of the second level, with a prediction of page sizes.
+    pub second_attempt: Cycles,
     /// Cycles of one exit of a guest with shadow page tables, without the references of the hypervisor's work
     /// (`kernel.vm_exit_cycles`).
     pub vm_exit_cycles: Cycles,
@@ -122,7 +127,7 @@ impl Hardware {
     /// Describes a translation that took `cycles` for the core model; `page` is its result, `None` for a fault.
     #[inline]
     pub fn translating(&self, cycles: Cycles, page: Option<Translation>, fetches: bool) -> L1TlbMiss {
-        let look_up = cycles.min(self.l2_tlb_latency);
+        let look_up = cycles.min(self.l2_tlb_latency + self.second_attempt);
         L1TlbMiss { look_up, walk: cycles - look_up, page, fetches }
     }
 
@@ -145,6 +150,7 @@ impl Hardware {
                 l1d: Tlb::new("machine.tlb.l1d", &tlb.l1d, &rng("l1d tlb"))?,
                 l1i: Tlb::new("machine.tlb.l1i", &tlb.l1i, &rng("l1i tlb"))?,
                 l2: Tlb::new("machine.tlb.l2", &tlb.l2, &rng("l2 tlb"))?,
+                size_prediction: tlb.size_prediction.on().map(|config| Box::new(SizePredictor::new(config))),
                 nested: nested.transpose()?,
                 guest: guest.transpose()?,
                 stages,
@@ -186,6 +192,7 @@ impl Hardware {
             kernel_refs: config.kernel_refs,
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),
+            second_attempt: Cycles::ZERO,
             vm_exit_cycles: config.vm_exit_cycles.into(),
             shadow: ShadowCounters::default(),
             guessed: None,

@@ -11,6 +11,7 @@ mod guesses;
 pub mod hardware;
 mod neighbours;
 pub mod scheme;
+pub mod size_prediction;
 pub mod speculation;
 pub mod stages;
 pub mod tag_checks;

@@ -16,7 +16,7 @@ use pagelab_tables::mmu_cache::Asid;
 impl CoreUnits {
     /// Drops all translations of a space from the TLBs and units of the core.
     pub(crate) fn flush_units(&mut self, asid: Asid) {
-        let Self { l1d, l1i, l2, nested, guest, stages, speculation, tlb: _ } = self;
+        let Self { l1d, l1i, l2, size_prediction: _, nested, guest, stages, speculation, tlb: _ } = self;
         [l1d, l1i, l2].into_iter().for_each(|tlb| tlb.flush(asid));
         nested.iter_mut().for_each(|unit| unit.flush(asid));
         guest.iter_mut().for_each(|unit| unit.flush(asid));
@@ -26,7 +26,7 @@ impl CoreUnits {
 
     /// Drops the translations of `start..end` of a space from the TLBs and units of the core.
     pub(crate) fn invalidate_units(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, lines: &mut CoreLines<'_>) {
-        let Self { l1d, l1i, l2, nested, guest, stages, speculation, tlb: _ } = self;
+        let Self { l1d, l1i, l2, size_prediction: _, nested, guest, stages, speculation, tlb: _ } = self;
         [l1d, l1i, l2].into_iter().for_each(|tlb| tlb.invalidate(asid, start, end));
         nested.iter_mut().for_each(|unit| unit.invalidate(asid, start, end, lines));
         guest.iter_mut().for_each(|unit| unit.invalidate(asid, start, end, lines));

@@ -7,6 +7,7 @@
 use arrayvec::ArrayVec;
 
 use crate::config::TlbArrayConfig;
+use crate::size_prediction::{SizeClass, SizedLookUp};
 use crate::tlb_organisation::{ArrayShape, MOST_PAGES, OrganisedLevel, Page, Run, key, key_asid, key_page, vpn};
 use crate::translation_unit::{Entry, VA_MASK};
 use pagelab_base::addr::{PageSize, VirtAddr};
@@ -119,6 +120,29 @@ impl Tlb {
         let page = Page::at(asid, va);
         let cover = self.organised.as_ref().and_then(|level| level.find(&self.arrays, page));
         cover.map_or(Run::ALONE, |cover| cover.run(page))
+    }
+
+    /// What a look-up that has found `held` is for a prediction of page sizes.
+    pub fn sized(&self, origin: Origin, held: Option<Translation>) -> SizedLookUp {
+        let is_seen = |size| self.seen[origin as usize] & 1 << size as u8 != 0;
+        let is_large = |size| self.class(size) == Some(SizeClass::Large);
+        if !PageSize::ALL.into_iter().any(|size| is_large(size) && is_seen(size)) {
+            return SizedLookUp::Single;
+        }
+        match held {
+            Some(held) => self.class(held.size()).map_or(SizedLookUp::Single, SizedLookUp::Found),
+            None => SizedLookUp::Missed,
+        }
+    }
+
+    /// Whether an entry for this translation is small or large; `None` if it is not in the array for pages of 4 KiB.
+    pub fn class_of(&self, translation: Translation) -> Option<SizeClass> {
+        self.class(self.filled_as[translation.size_index()]?)
+    }
+
+    fn class(&self, size: PageSize) -> Option<SizeClass> {
+        let shared = self.array_of[PageSize::Size4K as usize]?;
+        (self.array_of[size as usize] == Some(shared)).then(|| SizeClass::of_size(size))
     }
 
     /// Whether the level holds a translation of `va` for programs; does not update the replacement state.

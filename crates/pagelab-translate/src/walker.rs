@@ -92,6 +92,10 @@ impl Hardware {
         let unit = &mut self.units[core];
         unit.tlb.l1.count(kind(intent, origin), missed);
         let held = unit.l2.look_up(asid, va, origin);
+        if unit.size_prediction.is_some() {
+            self.judge_size(wanted, held, cycles);
+        }
+        let unit = &mut self.units[core];
         let mut run = Run::ALONE;
         let translation = match held {
             Some(hit) if intent != Intent::Store || hit.stores() => {
@@ -126,7 +130,29 @@ impl Hardware {
             }
         };
         self.enter_first(core, intent, asid, va, translation, run, origin, missed);
+        if self.units[core].size_prediction.is_some() {
+            self.learn_size(wanted, translation);
+        }
         Ok(translation)
+    }
+
+    /// Tells the prediction of page sizes what the second level holds, and waits for its second attempt.
+    #[cold]
+    fn judge_size(&mut self, wanted: &TranslationRequest, held: Option<Translation>, cycles: &mut Cycles) {
+        let unit = &mut self.units[wanted.core];
+        let Some(predictor) = &mut unit.size_prediction else { return };
+        self.second_attempt = predictor.judge(wanted.va, wanted.pc, unit.l2.sized(wanted.origin, held));
+        *cycles += self.second_attempt;
+        self.caches.pass(self.second_attempt);
+    }
+
+    /// Tells the prediction of page sizes what an access has found.
+    #[cold]
+    fn learn_size(&mut self, wanted: &TranslationRequest, found: Translation) {
+        let unit = &mut self.units[wanted.core];
+        if let (Some(predictor), Some(class)) = (&mut unit.size_prediction, unit.l2.class_of(found)) {
+            predictor.learn(wanted.va, wanted.pc, class);
+        }
     }
 
     /// A whole walk, from the space's root to the machine; counts it.

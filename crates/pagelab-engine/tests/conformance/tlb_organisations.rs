@@ -251,7 +251,29 @@ fn systems(organisation: &TlbOrganisationConfig) -> Vec<Config> {
 
 /// The systems of all organisations.
 pub fn all_systems() -> Vec<Config> {
-    TlbOrganisationConfig::samples().iter().flat_map(systems).collect()
+    TlbOrganisationConfig::samples().iter().flat_map(systems).chain(size_predictions()).collect()
+}
+
+/// Systems whose second level predicts the sizes of pages, with one counter and with many.
+fn size_predictions() -> Vec<Config> {
+    let set = |counters: u32| format!(r#"machine.tlb.size_prediction={{"counters":{counters}}}"#);
+    let systems = ["radix-thp", "hashed-compact-thp", "nested-radix-2m-cold"].into_iter();
+    let shared = r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":8,"ways":2}]"#;
+    systems.flat_map(|system| [1, 128].map(|counters| with(system, &[shared, &set(counters)]))).collect()
+}
+
+#[test]
+fn a_prediction_of_page_sizes_changes_no_translation() {
+    const OUTCOMES: [&str; 4] = ["right", "wrong", "missed", "single"];
+    let sums = OUTCOMES.map(|_| AtomicU64::new(0));
+    on_two_threads(&size_predictions(), |config| {
+        let counts = check(config, 4);
+        for (sum, outcome) in sums.iter().zip(OUTCOMES) {
+            sum.fetch_add(counts[&format!("tlb.size_prediction.{outcome}")], Ordering::Relaxed);
+        }
+    });
+    let sums = sums.map(AtomicU64::into_inner);
+    assert!(sums.iter().all(|&sum| sum > 0), "{OUTCOMES:?}: {sums:?}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod pinned_tables;
 mod prefetch;
 mod preset_tlbs;
 mod shared_segments;
+mod size_prediction;
 mod slices;
 mod speculations;
 mod tlb_organisations;

@@ -1,4 +1,4 @@
-//! Impossible speculations are refused, with an error that says what is possible.
+//! Impossible speculations and predictions of page sizes are refused, with an error that says what is possible.
 
 use crate::common::{ScriptWriter, config};
 use crate::config_errors::assert_refused;
@@ -55,4 +55,36 @@ fn a_speculation_by_instructions_refuses_programs_without_them() {
     let error = outcome("spot").unwrap_err();
     assert!(error.contains(KEY) && error.contains("addresses of"), "{error}");
     outcome("spec-tlb").unwrap();
+}
+
+#[test]
+fn impossible_predictions_of_page_sizes() {
+    const KEY: &str = "machine.tlb.size_prediction";
+    let refused = |set: &[&str], part: &str, words: &[&str]| {
+        assert_refused(&[("radix", set, &format!("{KEY}{part}"), words)]);
+    };
+    refused(&[&format!("{KEY}.counters=0")], ".counters", &["0 is out of range", "1 to 65536"]);
+    refused(&[&format!("{KEY}.index=register")], ".index", &["register", "address", "pc"]);
+    let on = format!("{KEY}=on");
+    let split = r#"machine.tlb.l2=[{"pages":["4K"],"entries":64,"ways":4},{"pages":["2M"],"entries":64,"ways":4}]"#;
+    refused(&[split, &on], "", &["no array of machine.tlb.l2", "4K", "off"]);
+    refused(&["machine.tlb.l2=[]", &on], "", &["no array of machine.tlb.l2"]);
+    refused(&["machine.tlb.l2.0.organisation.model=coalesced", &on], "", &["machine.tlb.l2.0.organisation=coalesced"]);
+}
+
+#[test]
+fn a_prediction_by_instructions_refuses_programs_without_them() {
+    let outcome = |index: &str| {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, 0x7f00_0000_0000, 4096);
+        script.load(0, 0x7f00_0000_0000);
+        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
+        let shared = r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":64,"ways":4}]"#;
+        let set = format!("machine.tlb.size_prediction.index={index}");
+        let mut simulation = Simulation::new(&config("radix", &[shared, &set]), vec![placed], None).unwrap();
+        simulation.run(&mut |_| true).map_err(|e| e.to_string())
+    };
+    let error = outcome("pc").unwrap_err();
+    assert!(error.contains("machine.tlb.size_prediction.index") && error.contains("addresses of"), "{error}");
+    outcome("address").unwrap();
 }

@@ -52,6 +52,7 @@ impl Statistics {
         stats.tlb_organisations(hw);
         stats.translation_units(hw);
         stats.guesses(hw);
+        stats.size_predictions(hw);
         stats.walks(hw, &kernels.os);
         stats.caches(scheduler, &hw.caches);
         stats.instruction_caches(&hw.caches);

@@ -5,6 +5,7 @@ use crate::machine::scheduler::Scheduler;
 use crate::observe::statistics::Statistics;
 use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
+use pagelab_translate::size_prediction::SizePredictor;
 use pagelab_translate::speculation::Speculator;
 use pagelab_translate::tlb::Tlb;
 use pagelab_translate::tlb_organisation::OrganisedLevel;
@@ -35,6 +36,14 @@ impl Statistics {
         let units = hw.units.iter().filter_map(|unit| unit.speculation.as_deref());
         if let Some(sum) = units.map(Speculator::measures).reduce(summed) {
             self.add_all("tlb.speculation", sum);
+        }
+    }
+
+    /// What became of predictions of page sizes, summed over the cores.
+    pub(super) fn size_predictions(&mut self, hw: &Hardware) {
+        let units = hw.units.iter().filter_map(|unit| unit.size_prediction.as_deref());
+        if let Some(sum) = units.map(SizePredictor::measures).reduce(summed) {
+            self.add_all("tlb.size_prediction", sum);
         }
     }
 

@@ -61,6 +61,7 @@ impl Config {
         if machine.tlb.l1d.is_empty() || machine.tlb.l1i.is_empty() {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need at least one array each"));
         }
+        machine.tlb.validate_size_prediction()?;
         let in_stages = Bytes(machine.memory_bytes.0 + machine.tlb.stages.validate()?);
         let too_much = |e: pagelab_hardware::cache::CacheConfigError| EngineError::config("machine.tlb.stages", e.what);
         machine.cache.check_memory(in_stages).map_err(too_much)?;

@@ -7,11 +7,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::prefetch::PrefetchConfig;
+use crate::size_prediction::{SizeIndex, SizePredictionConfig};
 use crate::speculation::SpeculationConfig;
 use crate::tlb_organisation::TlbOrganisationConfig;
 use crate::translation_unit::{NestedTlbConfig, TlbStagesConfig};
 use pagelab_base::addr::PageSize;
 use pagelab_base::assoc::AssocPolicy;
+use pagelab_base::error::EngineError;
+use pagelab_base::switched::Switched;
 use pagelab_hardware::cache::{BulkConfig, CacheConfig, MemoryConfig};
 use pagelab_hardware::core_model::CoreConfig;
 use pagelab_kernel::config::MachineResources;
@@ -85,7 +88,9 @@ impl MachineConfig {
     /// The key of a design that predicts by the addresses of instructions, if there is one.
     pub fn needs_pc(&self) -> Option<&'static str> {
         let Self { tlb, prefetch, .. } = self;
-        tlb.stages.needs_pc().or(prefetch.tlb.needs_pc()).or(tlb.speculation.needs_pc())
+        let by_pc = tlb.size_prediction.on().filter(|prediction| prediction.index == SizeIndex::Pc);
+        let predicts = by_pc.map(|_| "machine.tlb.size_prediction.index");
+        tlb.stages.needs_pc().or(prefetch.tlb.needs_pc()).or(tlb.speculation.needs_pc()).or(predicts)
     }
 
     /// The part of the machine that kernels manage.
@@ -115,6 +120,10 @@ pub struct TlbConfig {
     /// Cycles that a first-level miss waits for the second level, hit or miss.
     #[serde(default)]
     pub l2_latency_cycles: u32,
+    /// Prediction of page sizes for an array of the second level that holds pages of 4 KiB and larger ones. If it is
+    /// off, such an array is looked up for all sizes at once.
+    #[serde(default, skip_serializing_if = "Switched::is_off")]
+    pub size_prediction: Switched<SizePredictionConfig>,
     /// TLB from guest-physical to machine frames, used inside nested walks; if omitted, every such address is walked
     /// for.
     #[serde(default)]
@@ -139,6 +148,12 @@ impl TlbConfig {
             let at = arrays.iter().position(|array| !array.organisation.is_of_pages())?;
             Some(format!("machine.tlb.{level}.{at}.organisation"))
         })
+    }
+
+    /// Refuses a prediction of page sizes that is impossible, or not for the second level's arrays.
+    pub fn validate_size_prediction(&self) -> Result<(), EngineError> {
+        let arrays: Vec<_> = self.l2.iter().map(|array| (&array.pages[..], &array.organisation)).collect();
+        self.size_prediction.on().map_or(Ok(()), |prediction| prediction.validate(&arrays))
     }
 }
 

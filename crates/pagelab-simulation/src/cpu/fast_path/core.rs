@@ -131,6 +131,7 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             caches,
             walks,
             l2_tlb_latency,
+            second_attempt: _,
             is_ahead: _,
             kernel_refs: _,
             l1_latency: _,
@@ -149,7 +150,8 @@ impl<'a, M: MachineShape, W: Walker<'a, M>, C: CompiledCore> FastCore<'a, M, W, 
             guessed: _,
             frames: _,
         } = &mut simulation.hw;
-        let CoreUnits { l1d, l1i, l2, nested, guest, stages, speculation: _, tlb } = &mut units[cpu.core];
+        let CoreUnits { l1d, l1i, l2, size_prediction: _, nested, guest, stages, speculation: _, tlb } =
+            &mut units[cpu.core];
         let walker = W::from_parts(WalkerParts {
             layers: &simulation.kernels.os.layers,
             space,

@@ -63,11 +63,22 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
     } = cache;
     // Both paths look up the TLBs, if each entry is of one page; walkers look up those of guests and of nested walks.
     // The loop waits for every walk.
-    let TlbConfig { l1d: _, l1i: _, l2: _, l2_latency_cycles: _, nested: _, guest: _, stages, speculation } = tlb;
+    let TlbConfig {
+        l1d: _,
+        l1i: _,
+        l2: _,
+        l2_latency_cycles: _,
+        size_prediction,
+        nested: _,
+        guest: _,
+        stages,
+        speculation,
+    } = tlb;
     let PrefetchConfig { l1: _, l2: _, l3: _, tlb: tlb_prefetchers } = prefetch;
     l1i.is_none()
         && core_is_eligible(core)
         && tlb.organised().is_none()
+        && size_prediction.is_off()
         && stages.prefetcher().is_none()
         && speculation.is_off()
         && tlb_prefetchers.is_off()
@@ -149,7 +160,8 @@ pub(super) fn has_stages(hw: &Hardware) -> bool {
 /// Whether the fast path can simulate the units of this hardware.
 pub(super) fn hardware_is_eligible(hw: &mut Hardware, layers: usize) -> bool {
     let is_eligible = |unit: &CoreUnits| {
-        let CoreUnits { l1d: _, l1i: _, l2: _, nested, guest, stages, speculation: _, tlb: _ } = unit;
+        let CoreUnits { l1d: _, l1i: _, l2: _, size_prediction: _, nested, guest, stages, speculation: _, tlb: _ } =
+            unit;
         let asks = |place: LookUpPlace, is_there: bool| place.is_on_fast_path() || !is_there;
         asks(LookUpPlace::AfterTlbs, !stages.is_empty())
             && asks(LookUpPlace::HostPages, nested.is_some())
