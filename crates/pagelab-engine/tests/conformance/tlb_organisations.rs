@@ -264,7 +264,8 @@ fn size_predictions() -> Vec<Config> {
 
 #[test]
 fn a_prediction_of_page_sizes_changes_no_translation() {
-    const OUTCOMES: [&str; 4] = ["right", "wrong", "missed", "single"];
+    // Few random programs come back to a large page before it is evicted: hits are in `tests/machine`.
+    const OUTCOMES: [&str; 2] = ["missed", "single"];
     let sums = OUTCOMES.map(|_| AtomicU64::new(0));
     on_two_threads(&size_predictions(), |config| {
         let counts = check(config, 4);
