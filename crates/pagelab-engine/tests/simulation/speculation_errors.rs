@@ -42,19 +42,21 @@ fn impossible_speculations() {
     refused("spectlb", "", ".model", &["spectlb", "spec-tlb"]);
 }
 
+/// A run of a program whose instructions have no addresses.
+fn run_without_instructions(set: &[&str]) -> Result<(), String> {
+    let mut script = ScriptWriter::new();
+    script.mmap(0, 0x7f00_0000_0000, 4096);
+    script.load(0, 0x7f00_0000_0000);
+    let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
+    let mut simulation = Simulation::new(&config("radix", set), vec![placed], None).unwrap();
+    simulation.run(&mut |_| true).map_err(|e| e.to_string())
+}
+
 #[test]
 fn a_speculation_by_instructions_refuses_programs_without_them() {
-    let outcome = |model: &str| {
-        let mut script = ScriptWriter::new();
-        script.mmap(0, 0x7f00_0000_0000, 4096);
-        script.load(0, 0x7f00_0000_0000);
-        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
-        let mut simulation = Simulation::new(&config("radix", &[&set(model, "")]), vec![placed], None).unwrap();
-        simulation.run(&mut |_| true).map_err(|e| e.to_string())
-    };
-    let error = outcome("spot").unwrap_err();
+    let error = run_without_instructions(&[&set("spot", "")]).unwrap_err();
     assert!(error.contains(KEY) && error.contains("addresses of"), "{error}");
-    outcome("spec-tlb").unwrap();
+    run_without_instructions(&[&set("spec-tlb", "")]).unwrap();
 }
 
 #[test]
@@ -74,17 +76,9 @@ fn impossible_predictions_of_page_sizes() {
 
 #[test]
 fn a_prediction_by_instructions_refuses_programs_without_them() {
-    let outcome = |index: &str| {
-        let mut script = ScriptWriter::new();
-        script.mmap(0, 0x7f00_0000_0000, 4096);
-        script.load(0, 0x7f00_0000_0000);
-        let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
-        let shared = r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":64,"ways":4}]"#;
-        let set = format!("machine.tlb.size_prediction.index={index}");
-        let mut simulation = Simulation::new(&config("radix", &[shared, &set]), vec![placed], None).unwrap();
-        simulation.run(&mut |_| true).map_err(|e| e.to_string())
-    };
-    let error = outcome("pc").unwrap_err();
+    let shared = r#"machine.tlb.l2=[{"pages":["4K","2M"],"entries":64,"ways":4}]"#;
+    let by = |index: &str| run_without_instructions(&[shared, &format!("machine.tlb.size_prediction.index={index}")]);
+    let error = by("pc").unwrap_err();
     assert!(error.contains("machine.tlb.size_prediction.index") && error.contains("addresses of"), "{error}");
-    outcome("address").unwrap();
+    by("address").unwrap();
 }

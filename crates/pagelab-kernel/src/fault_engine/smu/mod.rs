@@ -23,6 +23,7 @@
 //!   whole queue.
 //! - Pages that kpted has not accounted for cannot be reclaimed. So kpted runs early when memory is low, and a fault
 //!   that finds no memory accounts for all of them.
+//! - A page that a page fault is reading gets no block's address: to Linux, it is in the page cache already.
 //! - The entry of a dirty page that is reclaimed gets its block's address back when the page has been written; that of
 //!   a clean page at once.
 //! - Files that are served: those with one mapping, or with several of one process that do not overlap. A file that
