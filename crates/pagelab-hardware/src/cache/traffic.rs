@@ -48,8 +48,6 @@ pub struct Traffic {
     units: Vec<Unit>,
     /// Whether any of them has a prefetcher.
     prefetches: bool,
-    /// Whether a prefetcher of the L3 follows walks.
-    follows_walks: bool,
     filling: Filling,
     last_request: LastRequest,
     /// Present if memory has more than a latency.
@@ -71,7 +69,6 @@ impl Traffic {
             now: Cycles::ZERO,
             units: private.chain([Unit::new(levels[2])]).collect(),
             prefetches,
-            follows_walks: levels[2].follows_walks(),
             filling: Filling::Prefetch,
             last_request: LastRequest {
                 core: CoreId::FIRST,
