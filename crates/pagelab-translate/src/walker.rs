@@ -6,7 +6,7 @@
 //! The walk stops at the first translation that is missing in some layer. That layer's kernel handles the page fault,
 //! and the access is translated again from the start, as hardware restarts an instruction.
 
-use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL};
+use crate::counters::{TLB_DATA, TLB_FETCH, TLB_KERNEL, place_index};
 use crate::hardware::Hardware;
 use crate::scheme::segment::through_segments;
 use crate::tlb_organisation::Run;
@@ -16,7 +16,7 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId, LayerId, SpaceId};
 use pagelab_base::page_fault::{Intent, Origin, PageFault};
 use pagelab_base::translation::Translation;
-use pagelab_hardware::cache::Requester;
+use pagelab_hardware::cache::{HitLevel, Requester};
 use pagelab_kernel::layer::{Layer, is_backed};
 use pagelab_tables::mmu_cache::Asid;
 use pagelab_tables::page_table::{Leaf, Mapping, WalkList};
@@ -180,13 +180,30 @@ impl Hardware {
         let mut spent = Cycles::ZERO;
         let walked = self.walk_to_machine(layers, wanted.core, wanted.space, wanted.va, wanted.intent, &mut spent);
         match &walked {
-            Ok(_) => self.walks.complete(wanted.origin, spent),
+            Ok(found) => {
+                self.walks.complete(wanted.origin, spent);
+                if self.caches.follows_walks() {
+                    self.follow_walk(layers, wanted, *found);
+                }
+            }
             // The host already had the page before the run, so this walk never happened.
             Err(Faulted(fault)) if is_backed(layers, fault) => return walked,
             Err(_) => self.walks.abort(wanted.origin, spent),
         }
         *cycles += spent;
         walked
+    }
+
+    /// Tells prefetchers that follow walks about one for a program's data whose last entry memory has served. That must
+    /// be an entry of the machine's own layer: others do not say the frame.
+    #[cold]
+    fn follow_walk(&mut self, layers: &[Layer], wanted: &TranslationRequest, found: Translation) {
+        let is_of_data = wanted.origin == Origin::Program && wanted.intent != Intent::Fetch;
+        let Some(last) = self.walks.log.last().filter(|_| is_of_data) else { return };
+        let says_frame = layers[last.layer()].host.is_none();
+        if says_frame && last.place() == place_index(Some(HitLevel::Dram)) {
+            self.caches.prefetch_after_walk(wanted.core, found.address(wanted.va).line());
+        }
     }
 
     /// Walks the page table of a space and translates the result down to the machine.

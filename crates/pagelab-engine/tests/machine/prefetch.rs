@@ -487,3 +487,32 @@ fn disabled_prefetchers_have_no_effect() {
     silenced.retain(|name, _| !name.starts_with("prefetch."));
     assert_eq!(silenced, stats.values);
 }
+
+/// Loads of a program after a page walk that ended in memory: their lines are under way by then.
+#[test]
+fn a_line_is_fetched_while_its_page_table_entry_travels() {
+    const L3: u64 = 40;
+    let l3 = format!(r#"machine.cache.l3={{"size_bytes":"64KiB","ways":16,"latency_cycles":{L3}}}"#);
+    let workload = "random:size=256MiB,accesses=20K";
+    for system in ["radix", "nested-radix"] {
+        let simulate = |prefetch: &str| {
+            let core = format!("machine.core={IN_ORDER}");
+            let l1 = format!(r#"machine.cache.l1={{"size_bytes":"4KiB","ways":8,"latency_cycles":{L1}}}"#);
+            let memory = format!("machine.cache.dram_latency_cycles={MEMORY}");
+            let set = [&core[..], &l1, "machine.cache.l2=null", &l3, &memory, prefetch];
+            run_workload(&config(system, &set), workload)
+        };
+        let (plain, stats) = (simulate("machine.prefetch.l3.buffers=32"), simulate("machine.prefetch.l3.replay=on"));
+        let of_l3 = |what: &str| stats.values[&format!("prefetch.l3.{what}")];
+        let (issued, late) = (of_l3("issued"), of_l3("late"));
+        assert!(issued > 1_000 && of_l3("from_memory") == issued && of_l3("dropped.busy") == 0, "{issued}");
+        assert_eq!((late, of_l3("useful"), of_l3("useless"), of_l3("unused")), (issued, 0, 0, 0));
+        // A line comes an L3 latency earlier than without, and that is still later than a hit in the L3.
+        assert_eq!(of_l3("late_cycles"), issued * (MEMORY - 2 * L3));
+        let saved = |name: &str| plain.values[name] - stats.values[name];
+        assert_eq!([saved("cycles"), saved("cycles.data_stall")], [issued * L3; 2], "{system}");
+        for name in ["walk.count", "walk.refs", "walk.cycles", "cycles.translation"] {
+            assert_eq!(saved(name), 0, "{name}");
+        }
+    }
+}

@@ -48,6 +48,8 @@ pub struct Traffic {
     units: Vec<Unit>,
     /// Whether any of them has a prefetcher.
     prefetches: bool,
+    /// Whether a prefetcher of the L3 follows walks.
+    follows_walks: bool,
     filling: Filling,
     last_request: LastRequest,
     /// Present if memory has more than a latency.
@@ -69,6 +71,7 @@ impl Traffic {
             now: Cycles::ZERO,
             units: private.chain([Unit::new(levels[2])]).collect(),
             prefetches,
+            follows_walks: levels[2].follows_walks(),
             filling: Filling::Prefetch,
             last_request: LastRequest {
                 core: CoreId::FIRST,
@@ -425,7 +428,13 @@ mod tests {
                 caches.prefetch_for(&ObservedAccess { pc, va: VirtAddr(line.0 << LINE_SHIFT), translation });
                 arrival - now
             }
-            14..17 => caches.access(core, line, write, Requester::Walk).cycles.into(),
+            14..17 => {
+                let outcome = caches.access(core, line, write, Requester::Walk);
+                if outcome.served == HitLevel::Dram && caches.follows_walks() {
+                    caches.prefetch_after_walk(core, LineAddr((7 * line.0 + 1) % 4096));
+                }
+                outcome.cycles.into()
+            }
             17 => caches.zero_lines(core, line, rng.below(80), Requester::Kernel),
             18 => caches.load_lines(core, line, rng.below(80), Requester::Kernel),
             _ => {

@@ -156,6 +156,9 @@ impl Config {
         if let Some(key) = machine.tlb.stages.prefetcher().or(machine.prefetch.tlb.prefetcher()) {
             validate_walks(key, "off", layers, late_segments)?;
         }
+        if machine.prefetch.l3.follows_walks() {
+            validate_walks("machine.prefetch.l3.replay", "off", layers, late_segments)?;
+        }
         if let Some(key) = machine.tlb.organised() {
             validate_walks(&key, "an entry per page (model=pages)", layers, late_segments)?;
         }

@@ -3,8 +3,8 @@
 //! Every level of the caches can have any of them. A prefetcher observes the programs' requests that reach its level,
 //! and proposes lines. The level (`unit.rs`) drops lines beyond the [border](Border), lines that are already present,
 //! and lines for which no buffer is free. Page walks and kernel references neither train nor trigger prefetchers, but
-//! can use prefetched lines. Deviation: prefetches of nearer levels do not train either, although in real machines they
-//! are ordinary requests at the next level.
+//! can use prefetched lines; walks trigger `replay.rs` alone. Deviation: prefetches of nearer levels do not train
+//! either, although in real machines they are ordinary requests at the next level.
 //!
 //! A design is one file here that implements [`Prefetcher`], and one line below. From these lines `registry.rs`
 //! generates a level's configuration (`machine.prefetch.LEVEL.NAME`), the rows of `pagelab list prefetchers` and the
@@ -30,6 +30,7 @@ prefetchers! {
     next_line::NextLine = "the lines after one that missed, or after the first use of a prefetched one";
     ip_stride::IpStride = "the next address of an instruction whose accesses have a constant stride";
     stream::Stream = "runs ahead of requests for line after line, upwards or downwards";
+    replay::Replay = "the line of an access whose page-table entry memory has just read (TEMPO)";
 }
 
 /// Maximum number of lines that a prefetcher proposes per request.
@@ -156,6 +157,10 @@ pub trait Prefetcher: Sized + Clone + Debug {
 
     /// The levels whose requests contain what it needs.
     const LEVELS: &'static [CacheLevel] = &CacheLevel::ALL;
+
+    /// Whether it fetches what a walk was made for, instead of what it proposes for requests
+    /// ([`Hierarchy::prefetch_after_walk`](super::Hierarchy::prefetch_after_walk)).
+    const FOLLOWS_WALKS: bool = false;
 
     /// A prefetcher at the start of a run, without any training.
     fn new(parameters: &Self::Parameters) -> Self;

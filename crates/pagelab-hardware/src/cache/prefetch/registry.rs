@@ -34,6 +34,11 @@ macro_rules! prefetchers {
                 false $(|| self.$module.is_on())*
             }
 
+            /// Whether there is a prefetcher that follows walks.
+            pub fn follows_walks(&self) -> bool {
+                false $(|| self.$module.is_on() && $Design::FOLLOWS_WALKS)*
+            }
+
             /// Refuses an impossible configuration of a level; keys are relative to it.
             pub fn validate(&self, level: CacheLevel) -> Result<(), CacheConfigError> {
                 between("buffers", self.buffers, 1, unit::MAX_BUFFERS)?;

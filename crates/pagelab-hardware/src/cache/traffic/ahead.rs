@@ -3,7 +3,7 @@
 use super::{Filling, LastRequest};
 use crate::cache::memory::RequestKind;
 use crate::cache::prefetch::{CacheLevel, Demand, ObservedAccess};
-use crate::cache::shape::Shape;
+use crate::cache::shape::{AnyCores, Anything, Shape};
 use crate::cache::{Hierarchy, HitLevel};
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
@@ -44,6 +44,28 @@ impl Hierarchy {
             if let Some(traffic) = &mut self.traffic {
                 traffic.proposals = proposals;
             }
+        }
+    }
+
+    /// Whether a prefetcher follows walks.
+    #[inline(always)]
+    pub fn follows_walks(&self) -> bool {
+        self.traffic.as_ref().is_some_and(|traffic| traffic.follows_walks)
+    }
+
+    /// Fetches the line that a walk was made for into the L3, if a prefetcher there follows walks. Memory has served
+    /// the walk's last reference, and the core has the entry now ([`Self::time`]).
+    #[cold]
+    pub fn prefetch_after_walk(&mut self, core: CoreId, line: LineAddr) {
+        let spared = Cycles::from(self.latency[HitLevel::L3 as usize]);
+        let Some(traffic) = self.traffic.as_mut().filter(|traffic| traffic.follows_walks) else { return };
+        traffic.filling = Filling::Prefetch;
+        let at = traffic.now.saturating_sub(spared);
+        // One core has no presence bits.
+        if self.private.len() > 1 {
+            self.fetch_ahead::<Anything>(CacheLevel::L3, core, line, at);
+        } else {
+            self.fetch_ahead::<AnyCores<false>>(CacheLevel::L3, core, line, at);
         }
     }
 

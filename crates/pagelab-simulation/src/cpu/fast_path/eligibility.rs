@@ -74,7 +74,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         stages,
         speculation,
     } = tlb;
-    let PrefetchConfig { l1: _, l2: _, l3: _, tlb: tlb_prefetchers } = prefetch;
+    let PrefetchConfig { l1: _, l2: _, l3, tlb: tlb_prefetchers } = prefetch;
     l1i.is_none()
         && core_is_eligible(core)
         && tlb.organised().is_none()
@@ -82,6 +82,7 @@ fn machine_is_eligible(machine: &MachineConfig) -> bool {
         && stages.prefetcher().is_none()
         && speculation.is_off()
         && tlb_prefetchers.is_off()
+        && !l3.follows_walks()
 }
 
 /// The loop is compiled for each core model. It passes branches to window cores only.
