@@ -191,20 +191,55 @@ impl Array {
     #[inline(never)]
     fn promote_any(&mut self, at: SetAndTag, way: usize) -> usize {
         match &mut self.policy {
-            Policy::Lru => {
-                if !self.presence.is_empty() {
-                    let presence = self.presence_of(at);
-                    move_to_front_any(presence, way, presence[way]);
-                }
-                let set = self.set_mut(at);
-                AnyWays::move_to_front(set, way, set[way]);
-                return 0;
+            Policy::Lru => return self.promote_by_recency(at, way),
+            Policy::KeepTables(kept) => {
+                kept.promote(at.set as usize, way);
+                return self.promote_by_recency(at, way);
             }
             Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
             Policy::Random(_) => {}
             Policy::Srrip(srrip) => srrip.hit(at.set as usize, way),
         }
         way
+    }
+
+    #[inline]
+    fn promote_by_recency(&mut self, at: SetAndTag, way: usize) -> usize {
+        if !self.presence.is_empty() {
+            let presence = self.presence_of(at);
+            move_to_front_any(presence, way, presence[way]);
+        }
+        let set = self.set_mut(at);
+        AnyWays::move_to_front(set, way, set[way]);
+        0
+    }
+
+    /// Tells the policy about a look-up, before it is made.
+    #[inline(always)]
+    pub fn note_look_up<W: Ways>(&mut self, by_walk: bool) {
+        if W::N == 0
+            && let Policy::KeepTables(kept) = &mut self.policy
+        {
+            kept.look_up(by_walk);
+        }
+    }
+
+    /// Tells the policy that the line that was filled or promoted last is of a page table.
+    #[inline(always)]
+    pub fn note_table<W: Ways>(&mut self, at: SetAndTag) {
+        if W::N == 0
+            && let Policy::KeepTables(kept) = &mut self.policy
+        {
+            kept.mark_first(at.set as usize);
+        }
+    }
+
+    /// How often a line of data was replaced since the least recently used one was of a page table.
+    pub fn tables_kept(&self) -> Option<u64> {
+        match &self.policy {
+            Policy::KeepTables(kept) => Some(kept.kept()),
+            Policy::Lru | Policy::TreePlru(_) | Policy::Random(_) | Policy::Srrip(_) => None,
+        }
     }
 
     /// Makes [`Self::access`] report a miss for every access.
@@ -280,8 +315,11 @@ impl Array {
     #[inline(never)]
     fn fill_any(&mut self, at: SetAndTag, state: LineState, presence: u64) -> Option<Evicted> {
         let word = at.wanted | state.0;
-        if !matches!(self.policy, Policy::Lru) {
+        if !self.policy.is_recency() {
             return self.fill_in_place(at, word, presence);
+        }
+        if let Some(way) = self.take_victim(at) {
+            return self.fill_instead(at, way, word, presence);
         }
         let mut evicted_presence = 0;
         if !self.presence.is_empty() {
@@ -292,10 +330,36 @@ impl Array {
         self.evicted::<AnyWays>(at, out, evicted_presence)
     }
 
+    /// The way that a policy in recency order frees, if that need not be the last one.
+    #[inline]
+    fn take_victim(&mut self, at: SetAndTag) -> Option<usize> {
+        let (ways, base) = (self.ways, at.base as usize);
+        let Policy::KeepTables(kept) = &mut self.policy else { return None };
+        let set = &self.words[base..base + ways];
+        let empty = set.iter().position(|&word| word == EMPTY);
+        let way = empty.unwrap_or_else(|| kept.take_victim(at.set as usize, ways));
+        kept.insert(at.set as usize, way);
+        Some(way)
+    }
+
+    /// Inserts a line in the first way; that of `way` leaves.
+    fn fill_instead(&mut self, at: SetAndTag, way: usize, word: u32, presence: u64) -> Option<Evicted> {
+        let mut evicted_presence = 0;
+        if !self.presence.is_empty() {
+            let all = self.presence_of(at);
+            evicted_presence = all[way];
+            move_to_front_any(all, way, presence);
+        }
+        let set = self.set_mut(at);
+        let out = set[way];
+        move_to_front_any(set, way, word);
+        self.evicted::<AnyWays>(at, out, evicted_presence)
+    }
+
     fn fill_in_place(&mut self, at: SetAndTag, word: u32, presence: u64) -> Option<Evicted> {
         let empty = AnyWays::find(self.set(at), EMPTY).filter(|&way| way < self.ways);
         let way = empty.unwrap_or_else(|| match &mut self.policy {
-            Policy::Lru => unreachable!("kept in recency order"),
+            Policy::Lru | Policy::KeepTables(_) => unreachable!("kept in recency order"),
             Policy::TreePlru(tree) => tree.victim(at.set as usize),
             Policy::Random(rng) => rng.below(self.ways as u64) as usize,
             Policy::Srrip(srrip) => srrip.victim(at.set as usize),
@@ -303,7 +367,7 @@ impl Array {
         match &mut self.policy {
             Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
             Policy::Srrip(srrip) => srrip.fill(at.set as usize, way),
-            Policy::Lru | Policy::Random(_) => {}
+            Policy::Lru | Policy::KeepTables(_) | Policy::Random(_) => {}
         }
         let mut evicted_presence = 0;
         if !self.presence.is_empty() {
@@ -330,7 +394,10 @@ impl Array {
     /// Removes the line at `way` without telling the policy. Returns its state.
     #[inline(never)]
     pub fn remove(&mut self, at: SetAndTag, way: usize) -> LineState {
-        let (ways, lru) = (self.ways, matches!(self.policy, Policy::Lru));
+        let (ways, lru) = (self.ways, self.policy.is_recency());
+        if let Policy::KeepTables(kept) = &mut self.policy {
+            kept.remove(at.set as usize, way);
+        }
         let set = &mut self.set_mut(at)[..ways];
         let word = if lru { remove_way(set, way, EMPTY) } else { std::mem::replace(&mut set[way], EMPTY) };
         if !self.presence.is_empty() {

@@ -117,7 +117,7 @@ impl Hierarchy {
             let served = if self.private[core].l1.access(line, true) {
                 HitLevel::L1
             } else {
-                self.request::<S>(core, line, true, false).served
+                self.request::<S>(core, line, true, false, false).served
             };
             found.push(served as usize, self.private[core].stats.upgrades > upgrades, 1);
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{MAX_SETS, SetIndex};
 use super::slices::MAX_HASH_BITS;
+use super::table_bias::TableBias;
 use super::ways::{MAX_WAYS, TAG_LIMIT};
 use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT};
 use pagelab_base::switch::Switch;
@@ -161,6 +162,9 @@ pub enum ReplacementPolicy {
     /// Static re-reference interval prediction with 2 bits and hit priority (Jaleel, Theobald, Steely, Emer,
     /// "High performance cache replacement using re-reference interval prediction", ISCA 2010).
     Srrip,
+    /// The least recently used one, but while page walks are many, the least recently used one of data. For the L2 and
+    /// the L3.
+    KeepTables(TableBias),
 }
 
 /// What an eviction from the shared cache does to the private caches.
@@ -258,6 +262,14 @@ impl Level {
         let error = |field: &str, what: String| Err(CacheConfigError::new(format!("{}.{field}", self.name), what));
         if self.ways == 0 || self.ways as usize > MAX_WAYS {
             return error("ways", format!("{} is not possible; allowed are 1 to {MAX_WAYS}", self.ways));
+        }
+        if let ReplacementPolicy::KeepTables(bias) = self.policy {
+            if self.name.starts_with("l1") {
+                return error("policy", "'keep-tables' is for the l2 and the l3".into());
+            }
+            if let Some((parameter, what)) = bias.error() {
+                return error(&format!("policy.keep-tables.{parameter}"), what);
+            }
         }
         if self.latency == 0 {
             return error("latency_cycles", "must be at least 1".into());

@@ -65,7 +65,7 @@ impl Hierarchy {
             return Cycles::ZERO;
         }
         self.begin_fetch(line);
-        let LineSource { served, mut extra, moved: _ } = self.request::<S>(core, line, false, true);
+        let LineSource { served, mut extra, moved: _ } = self.request::<S>(core, line, false, true, false);
         if S::COHERENT && served == HitLevel::Dram {
             extra += self.perturbation.draw();
         }

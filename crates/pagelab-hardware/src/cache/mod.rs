@@ -119,6 +119,7 @@ mod shape;
 mod slices;
 mod stats;
 mod streams;
+mod table_bias;
 #[cfg(test)]
 mod test_support;
 #[cfg(test)]
@@ -135,6 +136,7 @@ pub use core_caches::{AnyCaches, BypassedCaches, CoreCaches, KnownCaches, TimedC
 pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 pub use streams::{BulkConfig, BulkCost, LoadRates, StoreRates};
+pub use table_bias::TableBias;
 pub use traffic::Traffic;
 
 use array::Array;
@@ -436,6 +438,11 @@ impl Hierarchy {
 
     /// All counters since the start.
     pub fn stats(&self) -> CacheStats {
-        CacheStats { cores: self.private.iter().map(|p| p.stats).collect(), shared: self.shared_stats }
+        let outer = self.private.iter().filter_map(|private| private.l2.as_ref()).chain(&self.l3);
+        CacheStats {
+            cores: self.private.iter().map(|p| p.stats).collect(),
+            shared: self.shared_stats,
+            tables_kept: outer.filter_map(Array::tables_kept).reduce(|sum, kept| sum + kept),
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Replacement policies other than LRU: their state per set, and their behaviour at a hit, at a fill and when a full
-//! set needs a victim. (LRU needs no state of its own: the order of the words in a set is the recency order.)
+//! set needs a victim. (LRU needs no state of its own: the order of the words in a set is the recency order, as it is
+//! with [`Policy::KeepTables`].)
 
 use super::config::ReplacementPolicy;
+use super::table_bias::KeptTables;
 use pagelab_base::rng::Rng;
 
 #[derive(Clone, Debug)]
@@ -10,6 +12,7 @@ pub(super) enum Policy {
     TreePlru(TreePlru),
     Random(Rng),
     Srrip(Srrip),
+    KeepTables(KeptTables),
 }
 
 impl Policy {
@@ -19,6 +22,15 @@ impl Policy {
             ReplacementPolicy::TreePlru => Self::TreePlru(TreePlru::new(sets, ways)),
             ReplacementPolicy::Random => Self::Random(rng),
             ReplacementPolicy::Srrip => Self::Srrip(Srrip::new(sets, ways)),
+            ReplacementPolicy::KeepTables(bias) => Self::KeepTables(KeptTables::new(bias, sets, rng)),
+        }
+    }
+
+    /// Whether the words of a set are in recency order.
+    pub fn is_recency(&self) -> bool {
+        match self {
+            Self::Lru | Self::KeepTables(_) => true,
+            Self::TreePlru(_) | Self::Random(_) | Self::Srrip(_) => false,
         }
     }
 }

@@ -134,7 +134,8 @@ impl Hierarchy {
         {
             return merged;
         }
-        let LineSource { served, extra, moved } = self.request::<S>(core, line, write, at_l2);
+        let LineSource { served, extra, moved } =
+            self.request::<S>(core, line, write, at_l2, requester == Requester::Walk);
         self.core::<S>(core).stats.served[requester as usize][served as usize] += 1;
         let mut cycles = self.latency[served as usize] + extra;
         if S::COHERENT {
@@ -155,7 +156,14 @@ impl Hierarchy {
 
     /// Finds a line and moves it to the core. Unless `at_l2`, the L1 look-up (step 2) has already failed.
     #[inline(always)]
-    pub(super) fn request<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool, at_l2: bool) -> LineSource {
+    pub(super) fn request<S: Shape>(
+        &mut self,
+        core: CoreId,
+        line: LineAddr,
+        write: bool,
+        at_l2: bool,
+        for_walk: bool,
+    ) -> LineSource {
         if at_l2 {
             self.pass_l1_copy_to_l2::<S>(core, line, write);
         } else if S::COHERENT
@@ -172,8 +180,12 @@ impl Hierarchy {
         if let Some(l2) = &mut private.l2 {
             let at = l2.place::<S::L2>(line);
             in_l2 = Some(at);
+            l2.note_look_up::<S::L2>(for_walk);
             if let Some(way) = l2.find::<S::L2>(at) {
                 let way = l2.promote::<S::L2>(at, way);
+                if for_walk {
+                    l2.note_table::<S::L2>(at);
+                }
                 let state = l2.state(at, way);
                 if at_l2 && write {
                     l2.set_state(at, way, LineState::MODIFIED);
@@ -189,11 +201,14 @@ impl Hierarchy {
             }
         }
 
-        let (found, state) = self.fetch::<S>(core, line, write);
+        let (found, state) = self.fetch::<S>(core, line, write, for_walk);
 
         // Step 7.
         if let (Some(l2), Some(at)) = (&mut self.core::<S>(core).l2, in_l2) {
             let evicted = l2.fill::<S::L2>(at, if at_l2 && write { LineState::MODIFIED } else { state }, 0);
+            if for_walk {
+                l2.note_table::<S::L2>(at);
+            }
             self.note_fill::<S>(CacheLevel::L2, core, line, evicted.as_ref());
             self.write_back_from_l2::<S>(core, evicted);
         }
@@ -206,7 +221,13 @@ impl Hierarchy {
     /// Steps 4 to 6: finds the line outside of the core's own caches and fills the L3 if necessary. Returns the state
     /// in which the core gets the line, before its own write.
     #[inline(always)]
-    pub(super) fn fetch<S: Shape>(&mut self, core: CoreId, line: LineAddr, write: bool) -> (LineSource, LineState) {
+    pub(super) fn fetch<S: Shape>(
+        &mut self,
+        core: CoreId,
+        line: LineAddr,
+        write: bool,
+        for_walk: bool,
+    ) -> (LineSource, LineState) {
         let mut state = LineState::EXCLUSIVE;
         let mut moved = false;
         if S::COHERENT {
@@ -222,11 +243,18 @@ impl Hierarchy {
         let found = |served| LineSource { served, extra: 0, moved };
         let Some(l3) = &mut self.l3 else { return (found(HitLevel::Dram), state) };
         let at = l3.place::<S::L3>(line);
+        l3.note_look_up::<S::L3>(for_walk);
         if let Some(way) = l3.find::<S::L3>(at) {
             l3.promote::<S::L3>(at, way);
+            if for_walk {
+                l3.note_table::<S::L3>(at);
+            }
             return (found(HitLevel::L3), state);
         }
         let evicted = l3.fill::<S::L3>(at, LineState::EXCLUSIVE, 1 << core.index());
+        if for_walk {
+            l3.note_table::<S::L3>(at);
+        }
         self.note_fill::<S>(CacheLevel::L3, core, line, evicted.as_ref());
         self.drop_from_l3::<S>(evicted);
         (found(HitLevel::Dram), state)

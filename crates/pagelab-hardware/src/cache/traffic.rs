@@ -323,7 +323,7 @@ impl Hierarchy {
             let served = if self.private[core].l1.access_as::<S::L1>(line, true) {
                 HitLevel::L1
             } else {
-                self.request::<S>(core, line, true, false).served
+                self.request::<S>(core, line, true, false, false).served
             };
             found.push(served as usize, self.private[core].stats.upgrades > upgrades, 1);
             if let Some(traffic) = &mut self.traffic {

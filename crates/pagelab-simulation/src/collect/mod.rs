@@ -418,6 +418,10 @@ impl Statistics {
             stats.shared.dma_invalidations,
             "Lines that left all caches because a device wrote them",
         );
+        if let Some(kept) = stats.tables_kept {
+            let text = "Lines of data that caches replaced since the least recently used line was of a page table";
+            self.count("cache.tables_kept", kept, text);
+        }
         self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
         self.coherence(&total);
     }

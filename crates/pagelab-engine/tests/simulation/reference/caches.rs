@@ -22,6 +22,8 @@ struct Way {
     used: u64,
     /// SRRIP's prediction.
     prediction: u8,
+    /// Whether a page walk has looked it up.
+    of_table: bool,
 }
 
 #[derive(Debug)]
@@ -33,13 +35,33 @@ struct Level {
     rng: Rng,
     now: u64,
     latency: u64,
+    /// Of this phase, whether each look-up was by a page walk.
+    look_ups: Vec<bool>,
+    has_many_walks: bool,
+    kept: u64,
 }
 
 impl Level {
     fn new(bytes: u64, ways: u32, policy: ReplacementPolicy, latency: u32, rng: Rng) -> Self {
         let sets = bytes / 64 / u64::from(ways);
         let sets = (0..sets).map(|_| vec![None; ways as usize]).collect();
-        Self { sets, trees: BTreeMap::new(), policy, rng, now: 0, latency: latency.into() }
+        let has_many_walks = matches!(policy, ReplacementPolicy::KeepTables(bias) if bias.walks_per_1000 == 0);
+        let (trees, look_ups) = (BTreeMap::new(), Vec::new());
+        Self { sets, trees, policy, rng, now: 0, latency: latency.into(), look_ups, has_many_walks, kept: 0 }
+    }
+
+    fn look_up(&mut self, by_walk: bool) {
+        let ReplacementPolicy::KeepTables(bias) = self.policy else { return };
+        self.look_ups.push(by_walk);
+        if self.look_ups.len() == bias.window as usize {
+            let walks = self.look_ups.drain(..).filter(|&by_walk| by_walk).count() as u32;
+            self.has_many_walks = walks * 1000 >= bias.walks_per_1000 * bias.window;
+        }
+    }
+
+    fn mark(&mut self, line: u64, by_walk: bool) {
+        let (set, way) = self.place(line).unwrap();
+        self.sets[set][way].as_mut().unwrap().of_table |= by_walk;
     }
 
     fn place(&self, line: u64) -> Option<(usize, usize)> {
@@ -80,7 +102,18 @@ impl Level {
     fn victim(&mut self, set: usize) -> usize {
         let ways = &mut self.sets[set];
         match self.policy {
-            ReplacementPolicy::Lru => (0..ways.len()).min_by_key(|&way| ways[way].unwrap().used).unwrap(),
+            ReplacementPolicy::Lru => oldest(ways, |_| true).unwrap(),
+            ReplacementPolicy::KeepTables(bias) => {
+                let first = oldest(ways, |_| true).unwrap();
+                let Some(of_data) = oldest(ways, |way| !way.of_table) else { return first };
+                let draws = bias.share_percent < 100;
+                if of_data == first || !self.has_many_walks || draws && self.rng.below(100) >= bias.share_percent.into()
+                {
+                    return first;
+                }
+                self.kept += 1;
+                of_data
+            }
             ReplacementPolicy::Random => self.rng.below(ways.len() as u64) as usize,
             ReplacementPolicy::Srrip => loop {
                 if let Some(way) = ways.iter().position(|w| w.unwrap().prediction == 3) {
@@ -108,7 +141,7 @@ impl Level {
             Some(way) => way,
             None => self.victim(set),
         };
-        let old = self.sets[set][way].replace(Way { line, state, used: 0, prediction: 2 });
+        let old = self.sets[set][way].replace(Way { line, state, used: 0, prediction: 2, of_table: false });
         self.use_way(set, way);
         old.map(|w| (w.line, w.state))
     }
@@ -117,6 +150,10 @@ impl Level {
         let (set, way) = self.place(line)?;
         self.sets[set][way].take().map(|w| w.state)
     }
+}
+
+fn oldest(ways: &[Option<Way>], counts: impl Fn(&Way) -> bool) -> Option<usize> {
+    (0..ways.len()).filter(|&way| counts(&ways[way].unwrap())).min_by_key(|&way| ways[way].unwrap().used)
 }
 
 #[derive(Debug)]
@@ -214,6 +251,11 @@ impl Caches {
         &self.cores[core].counts
     }
 
+    /// Victims of data in place of lines of page tables.
+    pub fn tables_kept(&self) -> u64 {
+        self.cores.iter().filter_map(|core| core.l2.as_ref()).chain(&self.l3).map(|level| level.kept).sum()
+    }
+
     fn others(&self, core: usize) -> Vec<usize> {
         (0..self.cores.len()).filter(|&other| other != core).collect()
     }
@@ -284,7 +326,7 @@ impl Caches {
     }
 
     /// One request. Returns where it was served, and whether it needed an upgrade.
-    fn request(&mut self, core: usize, line: u64, write: bool, at_l2: bool) -> (HitLevel, bool) {
+    fn request(&mut self, core: usize, line: u64, write: bool, at_l2: bool, by_walk: bool) -> (HitLevel, bool) {
         if at_l2 && let Some(state) = self.cores[core].l1.state(line) {
             if state == LineState::Modified {
                 self.cores[core].counts.l1_writebacks += 1;
@@ -312,8 +354,12 @@ impl Caches {
             }
             return (HitLevel::L1, upgrade);
         }
+        if let Some(l2) = &mut self.cores[core].l2 {
+            l2.look_up(by_walk);
+        }
         if let Some(state) = self.cores[core].l2.as_ref().and_then(|l2| l2.state(line)) {
             self.cores[core].l2.as_mut().unwrap().access(line);
+            self.cores[core].l2.as_mut().unwrap().mark(line, by_walk);
             let upgrade = write && state == LineState::Shared;
             if upgrade {
                 self.cores[core].counts.upgrades += 1;
@@ -354,13 +400,18 @@ impl Caches {
             }
             served = Some(HitLevel::Remote);
         }
+        if served.is_none() {
+            self.l3.iter_mut().for_each(|l3| l3.look_up(by_walk));
+        }
         let served = served.unwrap_or_else(|| match &mut self.l3 {
             Some(l3) if l3.state(line).is_some() => {
                 l3.access(line);
+                l3.mark(line, by_walk);
                 HitLevel::L3
             }
             Some(l3) => {
                 let victim = l3.fill(line, LineState::Exclusive);
+                l3.mark(line, by_walk);
                 self.l3_victim(victim);
                 HitLevel::Dram
             }
@@ -374,6 +425,7 @@ impl Caches {
         let at_entry = if write { LineState::Modified } else { clean };
         if let Some(l2) = &mut self.cores[core].l2 {
             let victim = l2.fill(line, if at_l2 { at_entry } else { clean });
+            l2.mark(line, by_walk);
             self.l2_victim(core, victim);
         }
         if !at_l2 {
@@ -399,7 +451,7 @@ impl Caches {
     /// Where an access was served, and its cycles.
     pub fn access(&mut self, core: usize, line: u64, write: bool, locked: bool, by_walker: bool) -> (HitLevel, u64) {
         let at_l2 = by_walker && self.config.walker_entry == WalkerEntry::L2;
-        let (served, upgrade) = self.request(core, line, write || locked, at_l2);
+        let (served, upgrade) = self.request(core, line, write || locked, at_l2, by_walker);
         let upgraded = if upgrade { u64::from(self.config.upgrade_latency_cycles) } else { 0 };
         let lock = if locked { u64::from(self.config.locked_extra_cycles) } else { 0 };
         (served, self.latency(served, false) + upgraded + lock)
@@ -409,7 +461,7 @@ impl Caches {
     pub fn zero(&mut self, core: usize, first: u64, lines: u64) -> u64 {
         let mut sum = 0;
         for line in first..first + lines {
-            let (served, upgrade) = self.request(core, line, true, false);
+            let (served, upgrade) = self.request(core, line, true, false, false);
             sum += self.latency(served, true);
             sum += if upgrade { u64::from(self.config.upgrade_latency_cycles) } else { 0 };
         }

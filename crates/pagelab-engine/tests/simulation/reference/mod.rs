@@ -11,7 +11,7 @@ use pagelab_engine::base::ids::{CoreId, SpaceIx};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::cache::{
     CacheConfig, Hierarchy, Inclusion, PrivateCacheConfig, ReplacementPolicy, Requester, SharedCacheConfig, SliceHash,
-    WalkerEntry,
+    TableBias, WalkerEntry,
 };
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Access, AccessKind, EventKind, MapFlags, Protection, case_seed, cases};
@@ -43,8 +43,12 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
         latency_cycles,
         policy,
     };
+    let near = match policy {
+        ReplacementPolicy::KeepTables(_) => ReplacementPolicy::Lru,
+        others => others,
+    };
     CacheConfig {
-        l1: private(geometry.0, 4),
+        l1: PrivateCacheConfig { policy: near, ..private(geometry.0, 4) },
         l1i: None,
         l2: geometry.1.map(|level| private(level, 12)),
         l3: geometry.2.map(|level| SharedCacheConfig {
@@ -129,14 +133,17 @@ fn compare_caches(config: &CacheConfig, cores: usize, steps: u64, seed: u64) {
     }
     let shared = (stats.shared.l3_writebacks, stats.shared.dram_writes, stats.shared.dma_invalidations);
     assert_eq!(shared, (naive.l3_writebacks, naive.dram_writes, naive.dma_invalidations), "{cores} cores, {config:?}");
+    assert_eq!(stats.tables_kept.unwrap_or(0), naive.tables_kept(), "{cores} cores, {config:?}");
 }
 
 #[test]
 fn caches_do_what_their_text_says_access_for_access() {
-    use ReplacementPolicy::{Lru, Random, Srrip, TreePlru};
+    use ReplacementPolicy::{KeepTables, Lru, Random, Srrip, TreePlru};
+    let always = KeepTables(TableBias { walks_per_1000: 0, ..TableBias::default() });
+    let sometimes = KeepTables(TableBias { share_percent: 60, walks_per_1000: 250, window: 16 });
     let mut seed = 0;
     for &geometry in GEOMETRIES {
-        for policy in [Lru, TreePlru, Srrip, Random] {
+        for policy in [Lru, TreePlru, Srrip, Random, always, sometimes] {
             for inclusion in [Inclusion::Inclusive, Inclusion::NonInclusive] {
                 for walker_entry in [WalkerEntry::L1, WalkerEntry::L2] {
                     let mut config = caches_of(geometry, policy);

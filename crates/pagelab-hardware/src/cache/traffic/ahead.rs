@@ -101,9 +101,9 @@ impl Hierarchy {
             return;
         }
         let served = match level {
-            CacheLevel::L1 => self.request::<S>(core, line, false, false).served,
-            CacheLevel::L2 => self.request::<S>(core, line, false, true).served,
-            CacheLevel::L3 => self.fetch::<S>(core, line, false).0.served,
+            CacheLevel::L1 => self.request::<S>(core, line, false, false, false).served,
+            CacheLevel::L2 => self.request::<S>(core, line, false, true, false).served,
+            CacheLevel::L3 => self.fetch::<S>(core, line, false, false).0.served,
         };
         let latency = Cycles::from(self.latency[served as usize]);
         let Some(traffic) = &mut self.traffic else { return };
