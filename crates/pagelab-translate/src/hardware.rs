@@ -176,15 +176,16 @@ impl Hardware {
         }
         let rng = |part: &str| Rng::new(seed, &format!("all cores {part}"));
         let mut shared_stages = machine.tlb.stages.stages(true, rng)?;
+        let mut units = CoreId::all(cores).map(unit).collect::<Result<Vec<_>, EngineError>>()?;
         // Their memory follows that of the kernels.
         let mut line = MachineAddr(machine.memory_bytes.0).line();
-        for stage in &mut shared_stages {
+        for stage in shared_stages.iter_mut().chain(units.iter_mut().flat_map(|unit| &mut unit.stages)) {
             stage.put_at(line);
             line += stage.memory_bytes() / LINE_BYTES;
         }
         Ok(Self {
             shared_stages,
-            units: CoreId::all(cores).map(unit).collect::<Result<_, EngineError>>()?,
+            units,
             mmu_caches: MmuCaches::new(&machine.mmu_cache, &mmu_caches(config), (machine.cores, cores), seed)?,
             caches,
             walks: WalkCounters::new(config.system.layers.len()),

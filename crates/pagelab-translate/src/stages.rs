@@ -263,7 +263,8 @@ impl Hardware {
         for index in 0..self.units[wanted.core].stages.len() {
             let look_up = self.stage_look_up(asid, wanted);
             let mut before = Cycles::ZERO;
-            for va in self.units[wanted.core].stages[index].next_walks(&look_up, found) {
+            let (own, _, mut lines) = self.stages_of(wanted.core);
+            for va in own[index].next_walks(&look_up, found, &mut lines) {
                 if !self.is_held(wanted.core, asid, va) {
                     let wanted = TranslationRequest { va, intent: Intent::Load, ..*wanted };
                     self.walk_ahead(layers, index, asid, &wanted, &mut before);

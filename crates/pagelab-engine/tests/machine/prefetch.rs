@@ -1,6 +1,6 @@
 //! Prefetchers: closed forms of coverage, borders and waits for outstanding lines.
 
-use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_workload, try_beside};
+use crate::common::{ScriptWriter, assert_conserved, config, mmap, run, run_all, run_workload, try_beside};
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::observe::statistics::Statistics;
 use pagelab_engine::programs::load::BackgroundLoad;
@@ -256,15 +256,57 @@ fn prefetchers_make_the_walks_that_their_rules_say() {
         ("masp", 1, 2 + 2 + MANY - 2, 2 + 1),
         // Nothing from page 0, whose distance is new. Then what followed 1 before: 1, and 1 - MANY.
         ("distance", 2, 2 * (MANY - 1), (MANY - 2) + 1),
+        // Above each page in the stack is the next one, and above the last one the first, which has left the TLB again.
+        // Pages leave a set after the other: so that they leave in their order, all sets have equally many.
+        ("recency", 1, 2048, 0),
     ] {
+        let many = if name == "recency" { walks } else { MANY };
         let prefix = format!("prefetch.tlb.{name}");
-        let stats = second_pass_with((&format!("{name}=on"), &prefix), "radix", MANY, 1, 1000);
+        let stats = second_pass_with((&format!("{name}=on"), &prefix), "radix", many, 1, 1000);
         let value = |name: &str| stats.values[&format!("{prefix}.{name}")];
-        assert_eq!(stats.values["dtlb.l2.misses"], MANY, "{name}");
+        assert_eq!(stats.values["dtlb.l2.misses"], many, "{name}");
         assert_eq!(stats.values["walk.count"], demanded, "{name}");
         assert_eq!([value("walks"), value("unmapped")], [walks, unmapped], "{name}");
-        assert_eq!(value("useful") + value("late"), MANY - demanded, "{name}");
+        assert_eq!(value("useful") + value("late"), many - demanded, "{name}");
     }
+}
+
+/// A miss changes the pointers of the page above and of the one below: a page of the kernel, since those between were
+/// taken out before. An eviction changes those of the page and of the one before, which share a line three times of
+/// four.
+#[test]
+fn pointers_of_recency_are_lines_of_memory() {
+    const MANY: u64 = 2048;
+    let stats = |set| second_pass_with((set, "prefetch.tlb.recency"), "radix", MANY, 1, 1000).values;
+    let found = stats("recency=on");
+    let of_memory = |name: &str| found[&format!("prefetch.tlb.recency.memory.{name}")];
+    assert_eq!([of_memory("refs"), of_memory("writes")], [0, 2 * MANY + MANY + MANY / 4]);
+    let levels = ["l1", "l2", "l3", "dram", "remote"].map(|level| of_memory(&format!("refs.{level}")));
+    assert_eq!(levels.iter().sum::<u64>(), of_memory("writes"));
+    assert!(of_memory("write_cycles") > 0 && levels[1] > 0, "{levels:?}");
+    assert_eq!(stats(r#"recency={"entries":0}"#)["walk.count"], MANY);
+}
+
+/// Units that keep what they know in memory take none of each other's, nor of the kernels'.
+#[test]
+fn units_have_memory_of_their_own() {
+    let set = ["machine.cores=2", "machine.prefetch.tlb.recency=on", "machine.tlb.stages.pom=on"];
+    let program = || {
+        let mut script = ScriptWriter::new();
+        script.mmap(0, BASE, 4096);
+        script.load(0, BASE);
+        script.finish()
+    };
+    let (simulation, _) = run_all(&config("radix", &set), vec![(program(), &[0]), (program(), &[1])]);
+    let hardware = &simulation.hw;
+    let stages = hardware.shared_stages.iter().chain(hardware.units.iter().flat_map(|unit| &unit.stages));
+    let mut memory: Vec<_> = stages.map(|stage| stage.memory().expect("it was put there")).collect();
+    memory.sort_by_key(|lines| lines.start);
+    // The table of all cores, and the pointers of each.
+    let bytes: Vec<u64> = memory.iter().map(|lines| (lines.end.0 - lines.start.0) * 64).collect();
+    assert_eq!(bytes, [16 << 20, 16 << 20, 16 << 20]);
+    assert_eq!(memory[0].start.0 * 64, 8 << 30, "the kernels have 8 GiB");
+    assert!(memory.windows(2).all(|pair| pair[0].end <= pair[1].start), "{memory:?}");
 }
 
 /// The fourth page that a miss proposes arrives after four walks, not after one.
@@ -444,6 +486,7 @@ fn a_prefetcher_without_room_changes_nothing() {
             ("sbfp", r#"{"entries":0}"#),
             ("sbfp", r#"{"free":{"threshold":1023}}"#),
             ("atp", r#"{"entries":0}"#),
+            ("recency", r#"{"entries":0}"#),
             ("asp", r#"{"rows":0,"ways":1}"#),
             ("masp", r#"{"rows":0,"ways":1}"#),
         ] {

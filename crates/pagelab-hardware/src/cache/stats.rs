@@ -54,7 +54,7 @@ pub struct CacheStats {
     pub cores: Vec<CoreCacheStats>,
     /// Statistics that belong to no single core.
     pub shared: SharedCacheStats,
-    /// Victims of data in place of lines of page tables, if a level keeps those.
+    /// Victims of data instead of lines of page tables, if a level keeps those.
     pub tables_kept: Option<u64>,
 }
 

@@ -3,14 +3,14 @@
 //! Models: a level that knows which of its lines hold page-table entries. Data of programs with many TLB misses often
 //! misses the caches as well, while their page tables are 512 times smaller. So in phases of many walks the victim is
 //! the least recently used line among those of data, if the set has one.
-//! Source: Park, Vougioukas, Sandberg, Black-Schaffer, "Every Walk's a Hit: Making Page Walks Single-Access Cache Hits",
-//! ASPLOS 2022 (arXiv 2012.05079). Only the abstract and notes were at hand: 6.8 % on average, 9.2 % together with
-//! flattened tables, 14.0 % in virtual machines.
+//! Source: Park, Vougioukas, Sandberg, Black-Schaffer, "Every Walk's a Hit: Making Page Walks Single-Access Cache
+//! Hits", ASPLOS 2022 (arXiv 2012.05079). Only the abstract and notes were at hand: 6.8 % on average, 9.2 % together
+//! with flattened tables, 14.0 % in virtual machines.
 //! Parameters: `machine.cache.l2.policy` and `machine.cache.l3.policy`, as `{ keep-tables = { … } }`. All defaults are
 //! estimates, since the abstract gives none.
 //! Stats: `cache.tables_kept`.
-//! Deviations: the authors look for phases in the miss rate of the TLB. A cache sees the look-ups of the walker instead,
-//! whose share of all its look-ups is that rate as far as the level is concerned.
+//! Deviations: the authors look for phases in the miss rate of the TLB. A cache sees the look-ups of the walker
+//! instead, whose share of all its look-ups is that rate as far as the level is concerned.
 //! Choices: a line is of a page table from the first look-up of a walker until it leaves; so it needs a bit per line.
 //! The core's own stores to entries, as of the kernel, change nothing. Phases are of one level of one core.
 

@@ -62,9 +62,14 @@ impl Config {
             return Err(EngineError::config("machine.tlb", "l1d and l1i need at least one array each"));
         }
         machine.tlb.validate_size_prediction()?;
-        let in_stages = Bytes(machine.memory_bytes.0 + machine.tlb.stages.validate()?);
-        let too_much = |e: pagelab_hardware::cache::CacheConfigError| EngineError::config("machine.tlb.stages", e.what);
-        machine.cache.check_memory(in_stages).map_err(too_much)?;
+        let (cores, mut bytes) = (machine.cores.into(), machine.memory_bytes.0);
+        for (key, of_units) in [
+            ("machine.tlb.stages", machine.tlb.stages.validate(cores)?),
+            ("machine.prefetch.tlb", machine.prefetch.tlb.validate(cores)?),
+        ] {
+            bytes += of_units;
+            machine.cache.check_memory(Bytes(bytes)).map_err(|e| EngineError::config(key, e.what))?;
+        }
         memory("machine.memory_bytes", machine.memory_bytes.0)?;
         let kernel = &self.kernel;
         between("kernel.pages_per_fault", kernel.pages_per_fault, 1, MAX_PAGES_PER_FAULT)?;

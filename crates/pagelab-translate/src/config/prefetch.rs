@@ -35,7 +35,6 @@ impl PrefetchConfig {
 
     /// Refuses prefetchers that these caches rule out; `key` is the configuration key of this part.
     pub fn validate(&self, key: &str, caches: &CacheConfig) -> Result<(), EngineError> {
-        self.tlb.validate()?;
         for (level, prefetch) in CacheLevel::ALL.into_iter().zip(self.levels()) {
             let key = format!("{key}.{}", level.name());
             prefetch.validate(level).map_err(|e| EngineError::config(format!("{key}.{}", e.key), e.what))?;

@@ -1,9 +1,11 @@
 //! Counters that every translation unit has, whatever its design.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 
 use super::{Entry, FillSource, LineCounts, Lines, LookUpPlace, MOST_PROPOSALS, TranslationUnit, UnitLookUp};
-use pagelab_base::addr::{LineAddr, VirtAddr};
+use pagelab_base::addr::{LINE_BYTES, LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Measure;
@@ -91,21 +93,22 @@ impl UnitCounts {
         all
     }
 
-    /// Statistics of references to a unit in memory.
-    fn line_measures(&self) -> Vec<Measure> {
+    /// Statistics of references to a unit in memory; `prefix` begins their names.
+    fn line_measures(&self, prefix: &str) -> Vec<Measure> {
         let LineCounts { reads, writes, write_cycles, levels } = self.lines;
+        let name = |name: &str| format!("{prefix}{name}");
         let mut all = vec![
-            Measure::count("refs", reads, "Memory references of look-ups; not included in cache.refs.walk"),
-            Measure::count("writes", writes, "Memory references that wrote entries after walks, or dropped them"),
+            Measure::count(name("refs"), reads, "Memory references of look-ups; not included in cache.refs.walk"),
+            Measure::count(name("writes"), writes, "Memory references that wrote entries after walks, or dropped them"),
             Measure::cycles(
-                "write_cycles",
+                name("write_cycles"),
                 write_cycles,
                 "Cycles of these references; no access waits for those after walks",
             ),
         ];
-        all.extend(PLACES.iter().map(|&(level, name, place)| {
+        all.extend(PLACES.iter().map(|&(level, end, place)| {
             let text = format!("References of look-ups and writes that {place} served");
-            Measure::count(format!("refs.{name}"), levels[level as usize], text)
+            Measure::count(name(&format!("refs.{end}")), levels[level as usize], text)
         }));
         all
     }
@@ -115,6 +118,8 @@ impl UnitCounts {
 #[derive(Clone, Debug)]
 pub struct Counted<U> {
     pub(crate) unit: U,
+    /// The first line of its memory, once it is known.
+    first: Option<LineAddr>,
     /// The counters. Prefetch walks restore them, since no access waits for these walks.
     pub counts: UnitCounts,
 }
@@ -122,7 +127,7 @@ pub struct Counted<U> {
 impl<U: TranslationUnit> Counted<U> {
     /// An empty unit; `key` is the configuration key of its parameters. Errors: impossible parameters.
     pub fn new(parameters: &U::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError> {
-        Ok(Self { unit: U::new(parameters, key, rng)?, counts: UnitCounts::default() })
+        Ok(Self { unit: U::new(parameters, key, rng)?, first: None, counts: UnitCounts::default() })
     }
 
     /// See [`TranslationUnit::look_up`].
@@ -163,7 +168,14 @@ impl<U: TranslationUnit> Counted<U> {
 
     /// See [`TranslationUnit::put_at`].
     pub fn put_at(&mut self, first: LineAddr) {
+        self.first = Some(first);
         self.unit.put_at(first);
+    }
+
+    /// The lines of its memory.
+    pub fn memory(&self) -> Option<Range<LineAddr>> {
+        let first = self.first?;
+        Some(first..first + self.memory_bytes() / LINE_BYTES)
     }
 
     /// See [`TranslationUnit::takes_free`].
@@ -172,8 +184,13 @@ impl<U: TranslationUnit> Counted<U> {
     }
 
     /// See [`TranslationUnit::next_walks`].
-    pub fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
-        if U::PREFETCHES { self.unit.next_walks(look_up, found) } else { ArrayVec::new() }
+    pub fn next_walks(
+        &mut self,
+        look_up: &UnitLookUp,
+        found: Translation,
+        lines: &mut impl Lines,
+    ) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        if U::PREFETCHES { self.unit.next_walks(look_up, found, lines) } else { ArrayVec::new() }
     }
 
     /// Counts a walk that the unit asked for.
@@ -201,7 +218,8 @@ impl<U: TranslationUnit> Counted<U> {
             if U::PREFETCHES { self.counts.walk_measures() } else { self.counts.look_up_measures(U::PLACE).into() };
         let text = "Bits of storage of the units of all cores in use; an entry takes 102 (an estimate)";
         if U::IS_IN_MEMORY {
-            all.extend(self.counts.line_measures());
+            // Prefetch walks have references, too.
+            all.extend(self.counts.line_measures(if U::PREFETCHES { "memory." } else { "" }));
             let text = "Bytes of memory that it takes, beyond machine.memory_bytes";
             all.push(Measure::state("memory_bytes", self.unit.memory_bytes(), "bytes", text));
         }

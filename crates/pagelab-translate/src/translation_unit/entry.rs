@@ -25,7 +25,7 @@ pub struct Entry<A: Target = MachineAddr> {
 impl<A: Target> Entry<A> {
     /// First address of the page, masked to the translated bits.
     #[inline(always)]
-    fn first(&self) -> u64 {
+    pub fn first(&self) -> u64 {
         self.va.0 & VA_MASK & !self.translation.size().offset_mask()
     }
 

@@ -66,6 +66,7 @@ translation_units! {
             sbfp::Sbfp = "no walks: the translations beside those that demand walks read (SBFP)";
             atp::Atp = "after a miss, the walks of H2P, MASP, STP or none, whichever would have helped before (ATP)";
             h2p::H2p = "after a miss, walks at the last two distances between misses (H2P)";
+            recency::Recency = "after a miss, walks for the pages that left the TLB after it and before it (recency)";
         }
     }
     walks {
@@ -216,7 +217,12 @@ pub trait TranslationUnit: Sized + Clone + Debug {
 
     /// Addresses for prefetch walks, after a TLB miss whose translation is `found`. A walk is skipped if a data TLB or
     /// a stage holds the page. No access waits for it, and it never faults.
-    fn next_walks(&mut self, _: &UnitLookUp, _found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+    fn next_walks(
+        &mut self,
+        _: &UnitLookUp,
+        _found: Translation,
+        _: &mut impl Lines,
+    ) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
         ArrayVec::new()
     }
 

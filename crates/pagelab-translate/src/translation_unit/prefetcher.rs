@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::free_ptes::{AcceptedDistances, FreeConfig, FreeDistance, FreePtes};
 use super::{ENTRY_BITS, Entry, FillSource, Lines, LookUpPlace, TranslationUnit, UnitLookUp};
-use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, MachineAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_BYTES, FRAME_SHIFT, LineAddr, MachineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::{EngineError, between};
 use pagelab_base::measure::Measure;
@@ -38,6 +38,8 @@ use pagelab_tables::mmu_cache::Asid;
 
 /// Most pages that a prefetcher proposes after a miss.
 pub const MOST_PROPOSALS: usize = 8;
+/// Most lines of its memory that a prefetcher changes after a miss or an eviction.
+pub const MOST_WRITTEN: usize = 4;
 /// log2 of the bytes of a half of the address space with four levels of tables. With five, programs have several parts
 /// of this size, and no proposal leads from one to another.
 const HALF_SHIFT: u32 = 47;
@@ -146,6 +148,8 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
     const STATISTICS: &'static str;
     /// Whether it predicts by the instruction's address. A program whose source has none is then refused.
     const NEEDS_PC: bool = false;
+    /// Whether it keeps what it learns in memory.
+    const IS_IN_MEMORY: bool = false;
 
     /// A prefetcher that has seen nothing, and the parameters of its buffer; `key` is the configuration key of its
     /// parameters. Errors: impossible parameters.
@@ -161,6 +165,22 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
 
     /// Proposes pages after a miss, and learns from it.
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals);
+
+    /// Learns from an entry that left the last TLB. Default: nothing.
+    fn on_eviction(&mut self, _: &Entry) {}
+
+    /// The lines of its memory that the last miss or eviction has changed. Default: there are none.
+    fn take_written(&mut self) -> ArrayVec<LineAddr, MOST_WRITTEN> {
+        ArrayVec::new()
+    }
+
+    /// Bytes of memory that it takes, beyond the memory of kernels; whole lines.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Says where this memory begins, before it is used.
+    fn put_at(&mut self, _first: LineAddr) {}
 
     /// Forgets the pages that overlap `start..end` of an address space. Only for what the misses of these pages would
     /// be compared with; default: it has no such pages.
@@ -266,6 +286,11 @@ pub struct Prefetching<P> {
 }
 
 impl<P> Prefetching<P> {
+    #[cfg(test)]
+    pub(super) fn prefetcher(&self) -> &P {
+        &self.prefetcher
+    }
+
     /// The counts of those at this distance from a page that was walked for.
     fn counts_at(&mut self, distance: FreeDistance) -> &mut PrefetchCounts {
         if distance == 0 { &mut self.counts } else { &mut self.free_counts }
@@ -300,6 +325,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
     const STATISTICS: &'static str = P::STATISTICS;
     const PREFETCHES: bool = true;
     const NEEDS_PC: bool = P::NEEDS_PC;
+    const IS_IN_MEMORY: bool = P::IS_IN_MEMORY;
 
     fn new(parameters: &P::Parameters, key: &str, _: &Rng) -> Result<Self, EngineError> {
         let (prefetcher, BufferConfig { entries, free }) = P::new(parameters, key)?;
@@ -350,7 +376,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
         self.buffer.iter().any(|fetched| fetched.entry.covers(asid, va))
     }
 
-    fn fill(&mut self, entry: &Entry, source: FillSource, _: &mut impl Lines) {
+    fn fill(&mut self, entry: &Entry, source: FillSource, lines: &mut impl Lines) {
         match source {
             FillSource::Prefetch { arrives } => self.enter(Prefetched { entry: *entry, arrives, distance: 0 }),
             FillSource::Free { distance, arrives } => {
@@ -361,6 +387,10 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
                     free.sample(entry.asid, entry.va, distance);
                 }
             }
+            FillSource::Eviction if self.size > 0 => {
+                self.prefetcher.on_eviction(entry);
+                self.prefetcher.take_written().into_iter().for_each(|line| lines.write(line));
+            }
             FillSource::Walk | FillSource::Eviction => {}
         }
     }
@@ -369,15 +399,29 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
         self.free.is_some() && self.size > 0
     }
 
-    fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+    fn next_walks(
+        &mut self,
+        look_up: &UnitLookUp,
+        found: Translation,
+        lines: &mut impl Lines,
+    ) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
         let (asid, mask) = (look_up.asid, found.size().offset_mask());
         let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1, pc: look_up.pc };
         let accepted = self.free.as_ref().map_or(AcceptedDistances::default(), FreePtes::accepted);
         let mut proposals = Proposals::new(miss, accepted);
         if self.size > 0 && look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
             self.prefetcher.on_miss(&miss, &mut proposals);
+            self.prefetcher.take_written().into_iter().for_each(|line| lines.write(line));
         }
         proposals.pages
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.prefetcher.memory_bytes()
+    }
+
+    fn put_at(&mut self, first: LineAddr) {
+        self.prefetcher.put_at(first);
     }
 
     fn invalidate(&mut self, asid: Asid, start: VirtAddr, end: VirtAddr, _: &mut impl Lines) {
@@ -429,10 +473,10 @@ pub(super) fn proposed_by<P: TlbPrefetcher>(parameters: &P::Parameters, misses: 
         let look_up = UnitLookUp { asid, va, pc, intent: Intent::Load, origin, now };
         let found = Translation::new(MachineAddr(0), pagelab_base::addr::PageSize::Size4K, true, true);
         assert!(
-            unit.next_walks(&UnitLookUp { intent: Intent::Fetch, ..look_up }, found).is_empty(),
+            unit.next_walks(&UnitLookUp { intent: Intent::Fetch, ..look_up }, found, &mut super::NoLines).is_empty(),
             "it trains nothing"
         );
-        unit.next_walks(&look_up, found).iter().map(|va| va.0 >> 12).collect()
+        unit.next_walks(&look_up, found, &mut super::NoLines).iter().map(|va| va.0 >> 12).collect()
     });
     pages.collect()
 }

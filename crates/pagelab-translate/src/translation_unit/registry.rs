@@ -52,11 +52,12 @@ macro_rules! translation_units {
                     Ok(all)
                 }
 
-                /// Refuses impossible parameters. Returns the bytes of memory that the units take.
-                pub fn validate(&self) -> Result<u64, EngineError> {
-                    let rng = |part: &str| Rng::new(0, part);
-                    self.stages(false, rng)?;
-                    Ok(self.stages(true, rng)?.iter().map(Stage::memory_bytes).sum())
+                /// Refuses impossible parameters. Returns the bytes of memory that the units of so many cores take.
+                pub fn validate(&self, cores: u64) -> Result<u64, EngineError> {
+                    let bytes = |shared: bool| -> Result<u64, EngineError> {
+                        Ok(self.stages(shared, |part| Rng::new(0, part))?.iter().map(Stage::memory_bytes).sum())
+                    };
+                    Ok(cores * bytes(false)? + bytes(true)?)
                 }
 
                 /// The key of the first unit that is on and prefetches, if there is one.

@@ -1,5 +1,7 @@
 //! Functions of a [`Stage`], which call those of its design.
 
+use std::ops::Range;
+
 use arrayvec::ArrayVec;
 
 use super::{CoreLines, Counted, Entry, FillSource, MOST_PROPOSALS, PrefetchWalk, Stage, TranslationUnit, UnitLookUp};
@@ -62,14 +64,26 @@ impl Stage {
         each_stage!(self, unit => unit.put_at(first));
     }
 
+    /// The lines of its memory; none before it has been [put](Self::put_at) there.
+    pub fn memory(&self) -> Option<Range<LineAddr>> {
+        each_stage!(self, unit => unit.memory())
+    }
+
     /// See [`TranslationUnit::takes_free`].
     pub fn takes_free(&self) -> bool {
         each_stage!(self, unit => unit.takes_free())
     }
 
     /// See [`TranslationUnit::next_walks`].
-    pub fn next_walks(&mut self, look_up: &UnitLookUp, found: Translation) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
-        each_stage!(self, unit => unit.next_walks(look_up, found))
+    pub fn next_walks(
+        &mut self,
+        look_up: &UnitLookUp,
+        found: Translation,
+        lines: &mut CoreLines<'_>,
+    ) -> ArrayVec<VirtAddr, MOST_PROPOSALS> {
+        let pages = each_stage!(self, unit => unit.next_walks(look_up, found, lines));
+        self.count_lines(lines);
+        pages
     }
 
     /// Counts a walk that the unit asked for.

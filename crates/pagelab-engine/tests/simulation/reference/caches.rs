@@ -251,7 +251,7 @@ impl Caches {
         &self.cores[core].counts
     }
 
-    /// Victims of data in place of lines of page tables.
+    /// Victims of data instead of lines of page tables.
     pub fn tables_kept(&self) -> u64 {
         self.cores.iter().filter_map(|core| core.l2.as_ref()).chain(&self.l3).map(|level| level.kept).sum()
     }
