@@ -1,22 +1,28 @@
 """Samples of changes: each is made once, taken back, and what nobody notices is reported."""
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 
+import draw
+import reach
 import sample
+from draw import Change
 from run import ROOT
-from sample import Change, Outcome
+from sample import Known, Outcome
 
 FILE = "crates/pagelab-base/src/a.rs"
-SUM = Change("rust", FILE, "replace + with -", "a - b\n")
-PRODUCT = Change("rust", FILE, "replace + with *", "a * b\n")
-BROKEN = Change("rust", FILE, "replace + with ?", "a ? b\n")
+SUM = Change("rust", FILE, "replace + with -", 2, 3, "-")
+PRODUCT = Change("rust", FILE, "replace + with *", 2, 3, "*")
+BROKEN = Change("rust", FILE, "replace + with ?", 2, 3, "?")
 
 
 @pytest.fixture
@@ -27,13 +33,14 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text("a + b\n")
     monkeypatch.setattr(sample, "SCRATCH", tmp_path)
 
-    def commands(change: Change, jobs: int) -> Iterable[list[str]]:
+    def try_rust(drawn: list[Change], known: Known, jobs: int) -> Iterable[Outcome]:
         assert jobs == 3
-        assert path.read_text() == change.text
-        yield ["sh", "build"] if "?" in change.text else ["true"]
-        yield ["sh", "-c", f"! grep -q -- - {path}"]
+        for change in drawn:
+            if (change.file, change.what) not in known:
+                build = ["sh", "build"] if change is BROKEN else ["true"]
+                yield sample.make(change, [build, ["sh", "-c", f"! grep -q -- - {path}"]])
 
-    monkeypatch.setitem(sample.COMMANDS, "rust", commands)
+    monkeypatch.setattr(sample, "try_rust", try_rust)
     return path
 
 
@@ -49,7 +56,7 @@ def test_changes_are_made_once_and_taken_back(tree: Path, capsys: pytest.Capture
     assert [one.noticed_by for one in outcomes] == ["an earlier run", "", "compiler"]
     assert tree.read_text() == "a + b\n"
     assert [Outcome(**json.loads(line)) for line in log.read_text().splitlines()] == outcomes
-    assert "2 of 3: crates/pagelab-base/src/a.rs: replace + with *: NOT NOTICED" in capsys.readouterr().out
+    assert "a.rs: replace + with *: NOT NOTICED" in capsys.readouterr().out
 
 
 def test_what_fails_without_a_change_has_noticed_nothing(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,21 +103,117 @@ def test_the_tests_of_crates_that_depend_on_it_run_as_well() -> None:
 
 
 def test_a_change_in_c_is_one_operator_of_its_code() -> None:
-    changes = sample.draw_c(7, 20)
-    assert changes == sample.draw_c(7, 20) != sample.draw_c(8, 20)
+    changes = draw.draw_c(7, 20)
+    assert changes == draw.draw_c(7, 20) != draw.draw_c(8, 20)
     assert len({(one.file, one.what) for one in changes}) == 20
     for one in changes:
-        before, after = (text.splitlines() for text in ((ROOT / one.file).read_text(), one.text))
+        text = (ROOT / one.file).read_text()
+        before, after = text.splitlines(), one.made(text).splitlines()
         ((old, new),) = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
         assert not old.lstrip().startswith(("/*", "*", "//", "#"))
         words = [pair for pair in zip(old.split(), new.split(), strict=True) if pair[0] != pair[1]]
         assert len(words) == 1
-        assert sample.OPPOSITES[words[0][0].rstrip(";")] == words[0][1].rstrip(";")
+        assert draw.OPPOSITES[words[0][0].rstrip(";")] == words[0][1].rstrip(";")
 
 
 def test_a_change_replaces_just_its_span() -> None:
     place = {"start": {"line": 2, "column": 3}, "end": {"line": 2, "column": 4}}
-    mutant = {"file": "rustfmt.toml", "span": place, "replacement": "XYZ"}
+    mutant = {"file": "rustfmt.toml", "name": "", "span": place, "replacement": "XYZ"}
     before = (ROOT / "rustfmt.toml").read_text()
     first, second, *rest = before.splitlines(keepends=True)
-    assert sample._patched(mutant) == first + second[:2] + "XYZ" + second[3:] + "".join(rest)
+    change = draw.rust_change(mutant)
+    assert change.made(before) == first + second[:2] + "XYZ" + second[3:] + "".join(rest)
+    assert change.body is None
+
+
+PROGRAM = """
+fn larger(a: [u8; { 1 + 1 }], b: impl Fn(u8) -> u8) -> u8 {
+    a[0] + b(a[1]) // The sum.
+}
+
+/// Is not { what it } looks like.
+const fn constant() -> u8 {
+    2 * 3
+}
+
+fn main() {
+    println!("{} {}", larger([1, 2], |x| x * 5), constant());
+}
+"""
+
+
+def change_in(program: str, number: int, old: str, new: str) -> Change:
+    """The change of the only such text in a function."""
+    start = program.index(old)
+    top = program.rindex("fn ", 0, start)
+    body = draw.rust_body(program, top, program.index("\n}\n", start) + 2)
+    return Change("rust", FILE, str(number), start, start + len(old), new, body)
+
+
+def test_changes_behind_switches_are_made_one_by_one(tmp_path: Path) -> None:
+    changes = {
+        3: change_in(PROGRAM, 3, "a[0] + b", "a[0] - b"),
+        1: change_in(PROGRAM, 1, "a[1])", "a[0])"),
+        2: change_in(PROGRAM, 2, "x * 5", "x * 7"),
+    }
+    assert reach.apart(changes) == changes
+    root, program = tmp_path / "main.rs", tmp_path / "program"
+    root.write_text(reach.with_switches(PROGRAM, changes) + reach.SWITCH.replace("COUNT", "4"))
+    subprocess.run(["rustc", "--edition", "2024", "-A", "warnings", "-o", program, root], check=True)
+
+    def output(**variables: str) -> str:
+        environment = {**os.environ, "CHANGE_REACHED": str(tmp_path / "reached"), **variables}
+        done = subprocess.run([program], env=environment, capture_output=True, text=True)
+        return done.stdout if done.returncode == 0 else "it panics"
+
+    assert output() == "11 6\n"
+    assert output(CHANGE="1") == "6 6\n"
+    assert output(CHANGE="2") == "15 6\n"
+    assert output(CHANGE="3") == "it panics"
+    assert sorted((tmp_path / "reached").read_text().split()) == sorted("123" * 3 + "32")
+
+
+def test_functions_within_others_get_no_switch_of_their_own() -> None:
+    inner = "fn outer() -> u8 {\n    fn inner() -> u8 {\n        1 + 2\n    }\n    inner() * 3\n}\n"
+    product = change_in(inner, 1, "inner() *", "inner() +")
+    around = (inner.index("{") + 1, len(inner) - 2)
+    changes = {1: replace(product, body=around), 2: change_in(inner, 2, "1 + 2", "1 - 2"), 3: replace(SUM, body=None)}
+    assert list(reach.apart(changes)) == [1]
+
+
+def test_a_change_in_python_has_the_function_around_it() -> None:
+    before = (
+        "def outer(a):\n"
+        '    """Text."""\n'
+        "    # Adds.\n"
+        "    @cache\n"
+        "    def inner(b):\n"
+        "        return a + b\n"
+        "    return inner\n"
+        "X = 1 + 2\n"
+        "def short(): return 5 - 4\n"
+    )
+    changes = []
+    for old, new in (
+        ("a + b", "a - b"),
+        ("return inner", "return None"),
+        ("1 + 2", "1 - 2"),
+        ("5 - 4", "5 + 4"),
+        ("@cache", "@once"),
+    ):
+        after = before.replace(old, new)
+        changes.append(draw.python_change("a.py", new, before, after))
+        assert changes[-1].made(before) == after
+    assert [before[one.body[0] :].split("\n")[0] if one.body else None for one in changes] == [
+        "        return a + b",
+        "    @cache",
+        None,
+        None,
+        "    @cache",
+    ]
+    noted = reach.with_notes(before, dict(enumerate(changes)))
+    assert noted.count("note(0)") == noted.count("note(1)") == noted.count("note(4)") == 1
+    assert "note(2)" not in noted
+    assert "note(3)" not in noted
+    assert '        __import__("change_notes").note(0)\n        return a + b\n' in noted
+    compile(noted, "a.py", "exec")
