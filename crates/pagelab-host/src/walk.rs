@@ -300,6 +300,16 @@ mod tests {
         assert!(near(saved.upper_quartile_percent, expected.upper_quartile_percent), "{saved:?}");
     }
 
+    /// A reading of the clock takes longer than two cycles, and four loads that wait for each other take longer than
+    /// four. A look-up that hits spares some of them. Another program may disturb one measurement, but not all.
+    #[test]
+    fn parts_of_a_walk_take_time() {
+        let mut bench = Bench::<true>::new(Stamps::new().unwrap());
+        let measured: Vec<_> = (0..20).map(|_| bench.parts()).collect();
+        let is_plausible = |(timer, [walk, ..]): &(f64, [f64; OF_EACH])| *timer > 2.0 && *walk > 4.0;
+        assert!(measured.iter().any(is_plausible), "{measured:?}");
+    }
+
     #[test]
     fn patterns_differ_by_their_jumps() {
         let pages = replica::BYTES / PAGE_BYTES;

@@ -158,3 +158,17 @@ fn sizes_with_ways(end: u64, ways: u64) -> Vec<u64> {
     }
     sizes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_with_ways_go_on_until_four_times_the_pages() {
+        for (end, ways, last) in [(1, 1, 4), (100, 4, 512), (128, 4, 512), (129, 4, 1024), (0, 8, 8), (3, 64, 64)] {
+            let found = sizes_with_ways(end, ways);
+            assert_eq!(found.last(), Some(&last), "{end} pages, {ways} ways");
+            assert!(found[0] == ways && found.windows(2).all(|pair| pair[1] == 2 * pair[0]), "{found:?}");
+        }
+    }
+}

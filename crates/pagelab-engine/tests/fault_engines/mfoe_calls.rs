@@ -119,6 +119,24 @@ fn an_engine_that_is_enabled_again_serves_the_mappings_of_before_and_of_then() {
     assert_eq!(stat(&stats, "ready_frames"), TABLES * ENTRIES - 24);
 }
 
+/// A child has the engine as its parent does: a flag of the process, which a fork copies.
+#[test]
+fn a_child_has_the_engine_if_its_parent_has_enabled_it() {
+    for (enable, hits) in [(true, 16), (false, 0)] {
+        let mut script = script();
+        if enable {
+            call(&mut script, 0, true);
+        }
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        let thread = script.thread(1);
+        map(&mut script, thread, LATER, 16);
+        store(&mut script, thread, LATER, 0..16);
+        let (simulation, stats) = run(&by_call(), script.finish(), &[0]);
+        assert_frames_conserved(&simulation, &spaces(&simulation));
+        assert_eq!((stat(&stats, "hits"), stat(&stats, "armed")), (hits, hits), "enabled: {enable}");
+    }
+}
+
 /// Section 4.1.1: nothing is prepared before the first call, and only mappings made after it are served.
 #[test]
 fn without_a_call_nothing_is_ready_and_nothing_is_armed() {

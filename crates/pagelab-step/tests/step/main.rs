@@ -19,6 +19,7 @@ const EXEC_BEGIN: u32 = 15;
 const EXIT: u32 = 17;
 const WAITED: u32 = 18;
 const EXEC_NATIVE: u32 = 20;
+const TRUNCATE: u32 = 22;
 const WOKEN: u32 = 24;
 
 /// What all programs begin with: system calls, and an end.
@@ -142,6 +143,49 @@ fn system_calls_touch_memory() {
     assert!(made.iter().any(|access| access.0 && access.2 == 8), "the descriptors of the pipe");
     let advice = recorded.streams[0].all(MADVISE);
     assert_eq!((advice[0].u64(0), advice[0].u64(8), advice[0].u32(16)), (at, 8192, 4));
+}
+
+/// A file that a program creates anew loses what it had, also by the old call for it.
+#[test]
+fn a_file_that_is_created_anew_is_cut() {
+    let program = Program::compile(
+        r#"
+        static const char name[] = "cut.bin";
+        void _start(void) {
+            long file = call(85, (long)name, 0600, 0, 0, 0, 0);
+            call(1, file, (long)memory, 5000, 0, 0, 0);
+            call(3, file, 0, 0, 0, 0, 0);
+            file = call(85, (long)name, 0600, 0, 0, 0, 0);
+            call(1, file, (long)memory, 300, 0, 0, 0);
+            call(3, file, 0, 0, 0, 0, 0);
+            file = call(2, (long)name, 01002, 0600, 0, 0, 0);
+            end(call(87, (long)name, 0, 0, 0, 0, 0) == 0 && file >= 0 ? 0 : 1);
+        }"#,
+    );
+    let recorded = program.record();
+    assert_eq!(code(&recorded), Some(0));
+    let cuts = recorded.streams[0].all(TRUNCATE);
+    let lengths: Vec<(u64, u64)> = cuts.iter().map(|cut| (cut.u64(0), cut.u64(8))).collect();
+    assert_eq!(lengths, [(5000, 0), (300, 0)]);
+}
+
+/// The kernel writes what it tells of a segment, and nothing if there is none.
+#[test]
+fn only_calls_that_succeed_write_what_they_tell() {
+    let program = Program::compile(
+        r#"
+        void _start(void) {
+            long segment = call(29, 0, 4096, 0600, 0, 0, 0);
+            long failed = call(31, 0x7fffffff, 2, (long)memory, 0, 0, 0);
+            long told = call(31, segment, 2, (long)memory + 4096, 0, 0, 0);
+            long removed = call(31, segment, 0, (long)memory + 8192, 0, 0, 0);
+            end(segment >= 0 && failed < 0 && told == 0 && removed == 0 ? 0 : 1);
+        }"#,
+    );
+    let recorded = program.record();
+    assert_eq!(code(&recorded), Some(0));
+    let made: Vec<(bool, u64)> = kernel_accesses(&recorded, 0).iter().map(|access| (access.0, access.2)).collect();
+    assert_eq!(made.iter().filter(|access| **access == (true, 112)).count(), 1, "{made:?}");
 }
 
 #[test]

@@ -382,5 +382,8 @@ mod tests {
         assert!(matches!(message(&[0x80]), Next::Cut { .. }));
         assert!(matches!(message(&[0xff; 12]), Next::Wrong(_)));
         assert!(matches!(message(&[0xff, 0xff, 0xff, 0xff, 0x7f]), Next::Wrong(_)));
+        // The largest message, and one byte more.
+        assert!(matches!(message(&[0x80, 0x80, 0x80, 8]), Next::Cut { bytes } if bytes == 4 + (16 << 20)));
+        assert!(matches!(message(&[0x81, 0x80, 0x80, 8]), Next::Wrong(_)));
     }
 }

@@ -209,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn a_malformed_row_is_named_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in [0, 1, 4095, 4096, 9000] {
+            let mut rows = row(0x1000, 1, 8, 0, 0).repeat(number);
+            rows.extend(row(0x1000, 1, 8, 4, 0));
+            let error = write(&folder.path().join("a.trace"), facts(vec![(0, mapped())]), &rows).unwrap_err();
+            assert!(error.to_string().contains(&format!("access {number}: the kind")), "{error}");
+        }
+    }
+
+    #[test]
     fn events_out_of_order_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("a.trace");

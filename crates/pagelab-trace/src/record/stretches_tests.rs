@@ -125,6 +125,19 @@ fn random_windows_lie_in_their_periods_and_follow_the_seed() {
 }
 
 #[test]
+fn random_windows_begin_anywhere_in_their_periods() {
+    let mut schedule = Schedule::new(&request("every=13,length=10,offset=random,seed=4").parse().unwrap().unwrap());
+    let mut begins = [0; 5];
+    for period in 0..4000 {
+        schedule.period_begin = period * 13;
+        schedule.place_window();
+        begins[(schedule.window_begin - schedule.period_begin).min(4) as usize] += 1;
+    }
+    // Four beginnings are possible; six standard deviations of a binomial distribution are 164.
+    assert!(begins[..4].iter().all(|count| (836..1164).contains(count)) && begins[4] == 0, "{begins:?}");
+}
+
+#[test]
 fn signals_start_and_stop_once_each() {
     let asked = StretchRequest { start_on_signal: true, ..StretchRequest::default() };
     let mut schedule = Schedule::new(&asked.parse().unwrap().unwrap());
