@@ -146,7 +146,7 @@ GUIDES = [
         file="victim.rs",
         line="mine::Mine ",
         before="            victim::",
-        named=r"VictimTlb|stages\.victim",
+        named=r"VictimTlb|stages\.victim\b",
     ),
 ]
 of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.page)

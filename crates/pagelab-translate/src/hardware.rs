@@ -9,10 +9,10 @@ use crate::speculation::{Guessed, Speculator};
 use crate::tag_checks::TagChecks;
 use crate::tlb::Tlb;
 use crate::translation_unit::{Counted, GuestTlb, NestedTlb, Stage};
-use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr};
+use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, LineAddr, MachineAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CoreId, LayerId, MachineCore};
+use pagelab_base::ids::{CoreId, LayerId, MachineCore, SpaceId};
 use pagelab_base::page_fault::Intent;
 use pagelab_base::rng::Rng;
 use pagelab_base::translation::Translation;
@@ -49,6 +49,28 @@ pub struct CoreUnits {
 }
 
 impl CoreUnits {
+    fn new(config: &HardwareConfig<'_>, core: CoreId) -> Result<Self, EngineError> {
+        let rng = |part: &str| Rng::new(config.seed, &format!("core {core} {part}"));
+        let (machine, tlb) = (config.machine, &config.machine.tlb);
+        let nested =
+            tlb.nested.as_ref().map(|parameters| Counted::new(parameters, "machine.tlb.nested", &rng("nested tlb")));
+        let guest =
+            tlb.guest.as_ref().map(|parameters| Counted::new(parameters, "machine.tlb.guest", &rng("guest tlb")));
+        let mut stages = tlb.stages.stages(false, rng)?;
+        stages.extend(machine.prefetch.tlb.stages(false, rng)?);
+        Ok(Self {
+            l1d: Tlb::new("machine.tlb.l1d", &tlb.l1d, &rng("l1d tlb"))?,
+            l1i: Tlb::new("machine.tlb.l1i", &tlb.l1i, &rng("l1i tlb"))?,
+            l2: Tlb::new("machine.tlb.l2", &tlb.l2, &rng("l2 tlb"))?,
+            size_prediction: tlb.size_prediction.on().map(|config| Box::new(SizePredictor::new(config))),
+            nested: nested.transpose()?,
+            guest: guest.transpose()?,
+            stages,
+            speculation: Speculator::new(&tlb.speculation, &rng("speculation"))?,
+            tlb: TlbCounters::default(),
+        })
+    }
+
     /// The first-level TLB for an access of this kind.
     #[inline(always)]
     pub fn first(&mut self, intent: Intent) -> &mut Tlb {
@@ -71,6 +93,10 @@ pub struct Hardware {
     pub walks: WalkCounters,
     /// Whether the current walk is a prefetch.
     pub is_ahead: bool,
+    /// The space whose leaf entry the current walk notes.
+    pub leaf_of: Option<SpaceId>,
+    /// The line of the leaf entry that it has read.
+    pub leaf: Option<LineAddr>,
     /// Whether walks and the kernel go through the caches (`engine.kernel_refs`).
     pub kernel_refs: bool,
     /// Cycles of a hit in the L1 data cache.
@@ -135,29 +161,6 @@ impl Hardware {
     pub fn new(config: &HardwareConfig<'_>, core_numbers: &[MachineCore]) -> Result<Self, EngineError> {
         let (machine, cores) = (config.machine, core_numbers.len());
         let seed = config.seed;
-        let unit = |core: CoreId| {
-            let rng = |part: &str| Rng::new(seed, &format!("core {core} {part}"));
-            let tlb = &machine.tlb;
-            let nested = tlb
-                .nested
-                .as_ref()
-                .map(|parameters| Counted::new(parameters, "machine.tlb.nested", &rng("nested tlb")));
-            let guest =
-                tlb.guest.as_ref().map(|parameters| Counted::new(parameters, "machine.tlb.guest", &rng("guest tlb")));
-            let mut stages = tlb.stages.stages(false, rng)?;
-            stages.extend(machine.prefetch.tlb.stages(false, rng)?);
-            Ok(CoreUnits {
-                l1d: Tlb::new("machine.tlb.l1d", &tlb.l1d, &rng("l1d tlb"))?,
-                l1i: Tlb::new("machine.tlb.l1i", &tlb.l1i, &rng("l1i tlb"))?,
-                l2: Tlb::new("machine.tlb.l2", &tlb.l2, &rng("l2 tlb"))?,
-                size_prediction: tlb.size_prediction.on().map(|config| Box::new(SizePredictor::new(config))),
-                nested: nested.transpose()?,
-                guest: guest.transpose()?,
-                stages,
-                speculation: Speculator::new(&tlb.speculation, &rng("speculation"))?,
-                tlb: TlbCounters::default(),
-            })
-        };
         let mut caches = Hierarchy::new(&machine.cache, cores, seed)
             .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?;
         if !machine.prefetch.is_off() || !machine.memory.is_plain() {
@@ -176,7 +179,8 @@ impl Hardware {
         }
         let rng = |part: &str| Rng::new(seed, &format!("all cores {part}"));
         let mut shared_stages = machine.tlb.stages.stages(true, rng)?;
-        let mut units = CoreId::all(cores).map(unit).collect::<Result<Vec<_>, EngineError>>()?;
+        let mut units =
+            CoreId::all(cores).map(|core| CoreUnits::new(config, core)).collect::<Result<Vec<_>, EngineError>>()?;
         // Their memory follows that of the kernels.
         let mut line = MachineAddr(machine.memory_bytes.0).line();
         for stage in shared_stages.iter_mut().chain(units.iter_mut().flat_map(|unit| &mut unit.stages)) {
@@ -190,6 +194,8 @@ impl Hardware {
             caches,
             walks: WalkCounters::new(config.system.layers.len()),
             is_ahead: false,
+            leaf_of: None,
+            leaf: None,
             kernel_refs: config.kernel_refs,
             l1_latency: machine.cache.l1.latency_cycles.into(),
             l2_tlb_latency: machine.tlb.l2_latency_cycles.into(),

@@ -1,15 +1,17 @@
 //! Units after the TLBs: when they are looked up and filled, and when they prefetch.
 
+use crate::counters::place_index;
 use crate::hardware::{CoreUnits, Hardware};
 use crate::neighbours::Neighbour;
 use crate::tlb_organisation::Run;
-use crate::translation_unit::{CoreLines, Entry, FillSource, PrefetchWalk, Stage, UnitLookUp};
+use crate::translation_unit::{CoreLines, Entry, FillSource, LeafRead, PrefetchWalk, Stage, UnitLookUp};
 use crate::walker::TranslationRequest;
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CoreId;
 use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::translation::Translation;
+use pagelab_hardware::cache::HitLevel;
 use pagelab_kernel::layer::Layer;
 use pagelab_tables::mmu_cache::Asid;
 
@@ -197,7 +199,7 @@ impl Hardware {
         found: Translation,
     ) {
         if self.has_stages(wanted.core) {
-            self.fill_first_stages(usize::MAX, &Entry { asid, va: wanted.va, translation: found }, wanted.core);
+            self.fill_all_stages(&Entry { asid, va: wanted.va, translation: found }, wanted.core);
             self.offer_neighbours(layers, asid, wanted);
         }
     }
@@ -236,11 +238,14 @@ impl Hardware {
         is_in_stage || unit.l2.holds(asid, va) || unit.l1d.holds(asid, va)
     }
 
-    /// Offers the result of a walk, or of a later stage, to the first `count` stages.
+    /// Offers the result of the last walk to all stages.
     #[cold]
-    fn fill_first_stages(&mut self, count: usize, entry: &Entry, core: CoreId) {
-        let (own, shared, mut lines) = self.stages_of(core);
-        Stages::new(own, shared).fill_first(count, entry, &mut lines);
+    fn fill_all_stages(&mut self, entry: &Entry, core: CoreId) {
+        let in_memory = place_index(Some(HitLevel::Dram));
+        let from_memory = self.walks.log.iter().any(|made| made.place() == in_memory);
+        let leaf = self.leaf.map(|line| LeafRead { line, from_memory });
+        let (own, shared, lines) = self.stages_of(core);
+        Stages::new(own, shared).fill_first(usize::MAX, entry, &mut lines.after_walk(leaf));
     }
 
     /// Makes the prefetch walks that the stages ask for after a miss of all TLBs; `found` is the translation of that
@@ -264,8 +269,9 @@ impl Hardware {
             let look_up = self.stage_look_up(asid, wanted);
             let mut before = Cycles::ZERO;
             let (own, _, mut lines) = self.stages_of(wanted.core);
+            let walks_for_held = own[index].walks_for_held();
             for va in own[index].next_walks(&look_up, found, &mut lines) {
-                if !self.is_held(wanted.core, asid, va) {
+                if walks_for_held || !self.is_held(wanted.core, asid, va) {
                     let wanted = TranslationRequest { va, intent: Intent::Load, ..*wanted };
                     self.walk_ahead(layers, index, asid, &wanted, &mut before);
                 }
@@ -291,6 +297,7 @@ impl Hardware {
         let mut cycles = Cycles::ZERO;
         self.caches.set_time(begun + *before);
         self.is_ahead = true;
+        (self.leaf_of, self.leaf) = (Some(space), None);
         let walked = self.walk_to_machine(layers, core, space, va, intent, &mut cycles);
         self.is_ahead = false;
         self.caches.set_time(begun);
@@ -303,8 +310,10 @@ impl Hardware {
         unit.stages[stage].count_walk(&PrefetchWalk { cycles, refs, is_mapped: walked.is_ok() });
         if let Ok(translation) = walked {
             let (entry, source) = (Entry { asid, va, translation }, FillSource::Prefetch { arrives: begun + *before });
-            let (own, _, mut lines) = self.stages_of(core);
-            own[stage].fill(&entry, source, &mut lines);
+            let from_memory = refs[HitLevel::Dram as usize] > 0;
+            let leaf = self.leaf.map(|line| LeafRead { line, from_memory });
+            let (own, _, lines) = self.stages_of(core);
+            own[stage].fill(&entry, source, &mut lines.after_walk(leaf));
             self.offer_free(layers, stage, asid, wanted, begun + *before);
         }
     }

@@ -163,6 +163,7 @@ impl Hardware {
         wanted: &TranslationRequest,
         cycles: &mut Cycles,
     ) -> Result<Translation, Faulted> {
+        (self.leaf_of, self.leaf) = (Some(wanted.space), None);
         let paging = &layers[wanted.space.layer].paging;
         if paging.shadowed {
             return match paging.inverted {
@@ -323,6 +324,9 @@ impl Hardware {
         }
         *cycles += total + step_cycles;
         self.caches.set_time(begun + total + step_cycles);
+        if self.leaf_of == Some(space) {
+            self.leaf = Some(leaf_entry.line());
+        }
         let mem = &layers[space.layer].memory.contents;
         self.mmu_caches.cache(core, space.layer).fill(asid, va, &list, refs.len(), spared.skip, mem);
         let store = intent == Intent::Store;

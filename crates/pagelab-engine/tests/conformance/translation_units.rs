@@ -8,20 +8,22 @@ use pagelab_engine::base::cycles::Cycles;
 use pagelab_engine::base::page_fault::{Intent, Origin};
 use pagelab_engine::base::rng::Rng;
 use pagelab_engine::base::translation::{Target, Translation};
+use pagelab_engine::cache::{BlockCache, BlockPlace, DataMisses};
 use pagelab_engine::config::Config;
 use pagelab_engine::mmu_cache::Asid;
 use pagelab_engine::translate::translation_unit::{
-    self, Entry, FillSource, FreeDistance, LineRead, LineServed, Lines, TlbPrefetchConfig, TlbStagesConfig,
-    TranslationUnit, UnitLookUp, Visitor,
+    self, Blocks, Entry, FillSource, FreeDistance, LeafRead, LineRead, LineServed, Lines, TlbPrefetchConfig,
+    TlbStagesConfig, TranslationUnit, UnitLookUp, Visitor,
 };
 use pagelab_trace::{case_seed, cases};
 
 use super::{SHORT_OF_MEMORY, check, with};
 use crate::common::{on_two_threads, run_workload, with_each_page_table};
 
-/// Memory of a unit: caches hold every line that was read or written in the last few references.
+/// Memory of a unit: caches hold every line that was read or written in the last few references, and the last few
+/// blocks of translations.
 #[derive(Clone, Default)]
-struct RecentLines(VecDeque<LineAddr>);
+struct RecentLines(VecDeque<LineAddr>, VecDeque<BlockPlace>);
 
 impl RecentLines {
     fn refer(&mut self, line: LineAddr) -> bool {
@@ -34,6 +36,42 @@ impl RecentLines {
     }
 }
 
+impl Blocks for RecentLines {
+    fn cache(&self) -> BlockCache {
+        BlockCache { sets: 2, ways: 4, latency: Cycles(12) }
+    }
+
+    fn holds(&self, block: BlockPlace) -> bool {
+        self.1.contains(&block)
+    }
+
+    fn look_up(&mut self, block: BlockPlace) -> bool {
+        self.holds(block)
+    }
+
+    fn insert(&mut self, block: BlockPlace) {
+        assert!(!self.holds(block), "{block:?} is there");
+        self.1.push_back(block);
+        if self.1.len() > 4 {
+            self.1.pop_front();
+        }
+    }
+
+    fn remove(&mut self, block: BlockPlace) {
+        self.1.retain(|&other| other != block);
+    }
+
+    fn give_up(&mut self, line: LineAddr) {
+        self.0.retain(|&other| other != line);
+    }
+
+    fn set_misses_often(&mut self, _: bool) {}
+
+    fn data_misses(&self) -> DataMisses {
+        DataMisses::default()
+    }
+}
+
 impl Lines for RecentLines {
     fn read(&mut self, read: &LineRead) -> LineServed {
         let is_cached = self.refer(read.line);
@@ -42,6 +80,14 @@ impl Lines for RecentLines {
 
     fn write(&mut self, line: LineAddr) {
         self.refer(line);
+    }
+
+    fn leaf(&self) -> Option<LeafRead> {
+        Some(LeafRead { line: LineAddr(77), from_memory: true })
+    }
+
+    fn blocks(&mut self) -> Option<&mut dyn Blocks> {
+        Some(self)
     }
 }
 
@@ -175,6 +221,7 @@ struct Sample {
     set: String,
     statistics: &'static str,
     prefetches: bool,
+    counts_look_ups: bool,
 }
 
 fn samples() -> Vec<Sample> {
@@ -185,6 +232,7 @@ fn samples() -> Vec<Sample> {
                 set: format!("{key}={}", serde_json::to_string(&parameters).unwrap()),
                 statistics: U::STATISTICS,
                 prefetches: U::PREFETCHES,
+                counts_look_ups: U::COUNTS_LOOK_UPS,
             }));
         }
     }
@@ -267,9 +315,9 @@ fn every_translation_unit_translates_right_in_guests_and_hosts_under_every_page_
         let hits = AtomicU64::new(0);
         let note = |counts: &BTreeMap<String, u64>| {
             let count = |name: &str| counts.get(&format!("{}.{name}", unit.statistics)).copied().unwrap_or(0);
-            let used = match unit.prefetches {
-                true => ["useful", "late", "free.useful", "free.late"].map(count).iter().sum(),
-                false => count("look_ups") - count("misses"),
+            let used = match unit.counts_look_ups {
+                true => count("look_ups") - count("misses"),
+                false => ["useful", "late", "free.useful", "free.late"].map(count).iter().sum(),
             };
             hits.fetch_add(used, Ordering::Relaxed);
         };

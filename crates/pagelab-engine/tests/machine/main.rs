@@ -31,4 +31,5 @@ mod speculations;
 mod tlb_organisations;
 mod tlb_stages;
 mod victim_tlb;
+mod victima;
 mod window_core;

@@ -297,7 +297,7 @@ fn units_have_memory_of_their_own() {
         script.load(0, BASE);
         script.finish()
     };
-    let (simulation, _) = run_all(&config("radix", &set), vec![(program(), &[0]), (program(), &[1])]);
+    let (simulation, _) = run_all(&config("radix", &set), vec![(program(), &[0]), (program(), &[2])]);
     let hardware = &simulation.hw;
     let stages = hardware.shared_stages.iter().chain(hardware.units.iter().flat_map(|unit| &unit.stages));
     let mut memory: Vec<_> = stages.map(|stage| stage.memory().expect("it was put there")).collect();

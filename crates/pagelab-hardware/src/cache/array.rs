@@ -7,11 +7,12 @@
 //! guarantees that [`Array::is`] is true; ways, policy and presence are then known at compile time. [`AnyWays`] works
 //! for every array.
 
+use super::block_bias::KeptBlocks;
 use super::config::Level;
 use super::index::SetIndex;
 use super::replacement::Policy;
 use super::ways::{
-    ANY_SETS, AnyWays, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, TAG_LIMIT, Ways, move_to_front_any,
+    ANY_SETS, AnyWays, BLOCK_TAGS, EMPTY, Masked, POWER_OF_TWO_SETS, STATE_MASK, TAG_LIMIT, Ways, move_to_front_any,
     push_front_any, remove_way,
 };
 use pagelab_base::addr::LineAddr;
@@ -125,6 +126,24 @@ impl Array {
         SetAndTag { set: set as u32, base: (self.skip + set * stride) as u32, wanted: tag << 2 }
     }
 
+    /// Where the line of a set with this tag can be.
+    pub fn place_of(&self, set: usize, tag: u32) -> SetAndTag {
+        SetAndTag { set: set as u32, base: (self.skip + set * self.stride) as u32, wanted: tag << 2 }
+    }
+
+    /// The line that can be at a place.
+    pub fn line_at(&self, at: SetAndTag) -> LineAddr {
+        LineAddr(self.index.join(at.set as usize, at.wanted >> 2))
+    }
+
+    pub fn sets(&self) -> u64 {
+        self.index.sets()
+    }
+
+    pub fn ways(&self) -> usize {
+        self.ways
+    }
+
     #[inline(always)]
     fn set(&self, at: SetAndTag) -> &[u32] {
         &self.words[at.base as usize..][..self.stride]
@@ -199,6 +218,7 @@ impl Array {
             Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
             Policy::Random(_) => {}
             Policy::Srrip(srrip) => srrip.hit(at.set as usize, way),
+            Policy::KeepBlocks(kept) => kept.hit(at.set as usize, way),
         }
         way
     }
@@ -238,7 +258,22 @@ impl Array {
     pub fn tables_kept(&self) -> Option<u64> {
         match &self.policy {
             Policy::KeepTables(kept) => Some(kept.kept()),
-            Policy::Lru | Policy::TreePlru(_) | Policy::Random(_) | Policy::Srrip(_) => None,
+            Policy::Lru | Policy::TreePlru(_) | Policy::Random(_) | Policy::Srrip(_) | Policy::KeepBlocks(_) => None,
+        }
+    }
+
+    /// The policy, if it keeps blocks of translations.
+    pub fn kept_blocks(&self) -> Option<&KeptBlocks> {
+        match &self.policy {
+            Policy::KeepBlocks(kept) => Some(kept),
+            Policy::Lru | Policy::TreePlru(_) | Policy::Random(_) | Policy::Srrip(_) | Policy::KeepTables(_) => None,
+        }
+    }
+
+    /// Says to a policy that keeps blocks of translations whether the TLB misses often.
+    pub fn set_misses_often(&mut self, often: bool) {
+        if let Policy::KeepBlocks(kept) = &mut self.policy {
+            kept.set_misses_often(often);
         }
     }
 
@@ -363,10 +398,13 @@ impl Array {
             Policy::TreePlru(tree) => tree.victim(at.set as usize),
             Policy::Random(rng) => rng.below(self.ways as u64) as usize,
             Policy::Srrip(srrip) => srrip.victim(at.set as usize),
+            Policy::KeepBlocks(kept) => kept.victim(at.set as usize),
         });
+        let is_block = u64::from(at.wanted >> 2) >= TAG_LIMIT - BLOCK_TAGS;
         match &mut self.policy {
             Policy::TreePlru(tree) => tree.touch(at.set as usize, way),
             Policy::Srrip(srrip) => srrip.fill(at.set as usize, way),
+            Policy::KeepBlocks(kept) => kept.fill(at.set as usize, way, is_block),
             Policy::Lru | Policy::KeepTables(_) | Policy::Random(_) => {}
         }
         let mut evicted_presence = 0;

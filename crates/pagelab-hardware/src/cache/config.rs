@@ -165,6 +165,9 @@ pub enum ReplacementPolicy {
     /// The least recently used one, but while page walks are many, the least recently used one of data. For the L2 and
     /// the L3.
     KeepTables(TableBias),
+    /// SRRIP by frequency that keeps blocks of translations (`machine.tlb.stages.victima`) while the TLB misses often.
+    /// For the L2.
+    KeepBlocks,
 }
 
 /// What an eviction from the shared cache does to the private caches.
@@ -270,6 +273,9 @@ impl Level {
             if let Some((parameter, what)) = bias.error() {
                 return error(&format!("policy.keep-tables.{parameter}"), what);
             }
+        }
+        if self.policy == ReplacementPolicy::KeepBlocks && self.name != "l2" {
+            return error("policy", "'keep-blocks' is for the l2".into());
         }
         if self.latency == 0 {
             return error("latency_cycles", "must be at least 1".into());

@@ -11,7 +11,7 @@
 //!
 //! Four operations change a level; its policy sees only the first two:
 //! - *access* of a line that it holds: LRU makes it the most recent, tree-PLRU turns the bits of its path away from it,
-//!   SRRIP sets its prediction to 0;
+//!   SRRIP sets its prediction to 0, and `keep-blocks`, which otherwise does the same with lines, lowers it by 1;
 //! - *fill* with a line that it does not hold: into the empty way with the lowest number if there is one, otherwise
 //!   instead of the victim, which leaves the level. The victim is: under LRU, the line with the oldest access or fill;
 //!   under tree-PLRU, the way that the tree points at; under `random`, way `below(ways)` of the level's own generator,
@@ -103,6 +103,7 @@
 //! Not modelled: bank and miss-buffer conflicts, directories of limited size, stores of a core to its own instructions.
 
 mod array;
+mod block_bias;
 mod bulk;
 mod coherence;
 mod config;
@@ -124,6 +125,7 @@ mod table_bias;
 mod test_support;
 #[cfg(test)]
 mod tests;
+mod tlb_blocks;
 mod traffic;
 mod transfers;
 mod ways;
@@ -137,9 +139,11 @@ pub use memory::{MemoryConfig, MemoryCounts, MemoryNodeConfig, MemoryPlacement};
 pub use stats::{CacheStats, CoreCacheStats, SharedCacheStats};
 pub use streams::{BulkConfig, BulkCost, LoadRates, StoreRates};
 pub use table_bias::TableBias;
+pub use tlb_blocks::{BlockCache, BlockPlace, DataMisses};
 pub use traffic::Traffic;
 
 use array::Array;
+use block_bias::KeptBlocks;
 use pagelab_base::addr::LineAddr;
 use pagelab_base::ids::CoreId;
 use pagelab_base::rng::Rng;
@@ -438,11 +442,13 @@ impl Hierarchy {
 
     /// All counters since the start.
     pub fn stats(&self) -> CacheStats {
+        let inner = self.private.iter().filter_map(|private| private.l2.as_ref()?.kept_blocks());
         let outer = self.private.iter().filter_map(|private| private.l2.as_ref()).chain(&self.l3);
         CacheStats {
             cores: self.private.iter().map(|p| p.stats).collect(),
             shared: self.shared_stats,
             tables_kept: outer.filter_map(Array::tables_kept).reduce(|sum, kept| sum + kept),
+            blocks_kept: inner.map(KeptBlocks::kept).reduce(|sum, kept| sum + kept),
         }
     }
 }

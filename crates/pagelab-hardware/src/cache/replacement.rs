@@ -2,6 +2,7 @@
 //! set needs a victim. (LRU needs no state of its own: the order of the words in a set is the recency order, as it is
 //! with [`Policy::KeepTables`].)
 
+use super::block_bias::KeptBlocks;
 use super::config::ReplacementPolicy;
 use super::table_bias::KeptTables;
 use pagelab_base::rng::Rng;
@@ -13,6 +14,7 @@ pub(super) enum Policy {
     Random(Rng),
     Srrip(Srrip),
     KeepTables(KeptTables),
+    KeepBlocks(KeptBlocks),
 }
 
 impl Policy {
@@ -22,6 +24,7 @@ impl Policy {
             ReplacementPolicy::TreePlru => Self::TreePlru(TreePlru::new(sets, ways)),
             ReplacementPolicy::Random => Self::Random(rng),
             ReplacementPolicy::Srrip => Self::Srrip(Srrip::new(sets, ways)),
+            ReplacementPolicy::KeepBlocks => Self::KeepBlocks(KeptBlocks::new(sets, ways)),
             ReplacementPolicy::KeepTables(bias) => Self::KeepTables(KeptTables::new(bias, sets, rng)),
         }
     }
@@ -30,7 +33,7 @@ impl Policy {
     pub fn is_recency(&self) -> bool {
         match self {
             Self::Lru | Self::KeepTables(_) => true,
-            Self::TreePlru(_) | Self::Random(_) | Self::Srrip(_) => false,
+            Self::TreePlru(_) | Self::Random(_) | Self::Srrip(_) | Self::KeepBlocks(_) => false,
         }
     }
 }

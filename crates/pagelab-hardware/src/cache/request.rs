@@ -325,7 +325,7 @@ impl Hierarchy {
 
     /// Handles the L2's victim, if there is one.
     #[inline(always)]
-    fn write_back_from_l2<S: Shape>(&mut self, core: CoreId, evicted: Option<Evicted>) {
+    pub(super) fn write_back_from_l2<S: Shape>(&mut self, core: CoreId, evicted: Option<Evicted>) {
         if let Some(evicted) = evicted
             && evicted.state == LineState::MODIFIED
         {

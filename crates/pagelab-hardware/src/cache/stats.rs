@@ -56,6 +56,8 @@ pub struct CacheStats {
     pub shared: SharedCacheStats,
     /// Victims of data instead of lines of page tables, if a level keeps those.
     pub tables_kept: Option<u64>,
+    /// Lines that left an L2 instead of a block of translations, if it keeps those.
+    pub blocks_kept: Option<u64>,
 }
 
 impl CoreCacheStats {

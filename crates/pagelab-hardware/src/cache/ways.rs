@@ -11,6 +11,8 @@ use pagelab_base::host::{Portable, Vectors};
 pub(super) const MAX_WAYS: usize = 64;
 /// Tags are below this number; the remaining value marks empty ways.
 pub(super) const TAG_LIMIT: u64 = (1 << 30) - 1;
+/// Tags below the limit that no line of memory has, but blocks of translations (`tlb_blocks.rs`).
+pub(super) const BLOCK_TAGS: u64 = MAX_WAYS as u64 + 1;
 
 /// Bits of a word below its tag.
 pub(super) const STATE_MASK: u32 = 3;

@@ -422,6 +422,10 @@ impl Statistics {
             let text = "Lines of data that caches replaced since the least recently used line was of a page table";
             self.count("cache.tables_kept", kept, text);
         }
+        if let Some(kept) = stats.blocks_kept {
+            let text = "Lines that left the second-level cache since a block of translations was to leave it";
+            self.count("cache.blocks_kept", kept, text);
+        }
         self.count("dram.writes", stats.shared.dram_writes, "Lines written to memory");
         self.coherence(&total);
     }

@@ -161,6 +161,10 @@ impl Config {
         if let Some(key) = machine.tlb.stages.prefetcher().or(machine.prefetch.tlb.prefetcher()) {
             validate_walks(key, "off", layers, late_segments)?;
         }
+        if let Some(key) = machine.tlb.stages.in_second_level_cache().filter(|_| machine.cache.l2.is_none()) {
+            let what = "its translations are in the second-level cache: configure machine.cache.l2, or set it to off";
+            return Err(EngineError::config(key, what));
+        }
         if machine.prefetch.l3.follows_walks() {
             validate_walks("machine.prefetch.l3.replay", "off", layers, late_segments)?;
         }

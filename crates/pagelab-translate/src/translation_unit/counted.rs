@@ -214,8 +214,13 @@ impl<U: TranslationUnit> Counted<U> {
 
     /// All statistics of a stage.
     pub fn stage_measures(&self) -> Vec<Measure> {
-        let mut all =
-            if U::PREFETCHES { self.counts.walk_measures() } else { self.counts.look_up_measures(U::PLACE).into() };
+        let mut all = Vec::new();
+        if U::COUNTS_LOOK_UPS {
+            all.extend(self.counts.look_up_measures(U::PLACE));
+        }
+        if U::PREFETCHES {
+            all.extend(self.counts.walk_measures());
+        }
         let text = "Bits of storage of the units of all cores in use; an entry takes 102 (an estimate)";
         if U::IS_IN_MEMORY {
             // Prefetch walks have references, too.

@@ -3,7 +3,7 @@
 use pagelab_base::addr::LineAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CoreId;
-use pagelab_hardware::cache::{Hierarchy, HitLevel, Requester};
+use pagelab_hardware::cache::{BlockCache, BlockPlace, DataMisses, Hierarchy, HitLevel, Requester};
 
 /// How a unit reads a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,15 @@ pub struct LineServed {
     pub cycles: Cycles,
 }
 
+/// The last entry that a walk has read in the page table of its own space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafRead {
+    /// The line of the entry.
+    pub line: LineAddr,
+    /// Whether memory served any reference of the walk.
+    pub from_memory: bool,
+}
+
 /// Memory and data caches, as units refer to them.
 pub trait Lines {
     /// Reads a line.
@@ -33,6 +42,43 @@ pub trait Lines {
 
     /// Reads and writes a line. Look-ups do not wait for it; shootdowns do.
     fn write(&mut self, line: LineAddr);
+
+    /// The leaf of the walk that is offered ([`FillSource::Walk`](super::FillSource) or `Prefetch`), if one was read.
+    fn leaf(&self) -> Option<LeafRead> {
+        None
+    }
+
+    /// The core's second-level cache, if it has one and there are blocks of translations in it.
+    fn blocks(&mut self) -> Option<&mut dyn Blocks> {
+        None
+    }
+}
+
+/// Blocks of translations in a core's second-level cache; see `pagelab_hardware::cache`.
+pub trait Blocks {
+    /// Shape and latency of the cache.
+    fn cache(&self) -> BlockCache;
+
+    /// Whether a block is there; changes nothing.
+    fn holds(&self, block: BlockPlace) -> bool;
+
+    /// Looks up a block; the replacement policy takes note of a hit.
+    fn look_up(&mut self, block: BlockPlace) -> bool;
+
+    /// Inserts a block that is not there.
+    fn insert(&mut self, block: BlockPlace);
+
+    /// Removes a block, if it is there.
+    fn remove(&mut self, block: BlockPlace);
+
+    /// Takes out the line whose translations a block is to hold.
+    fn give_up(&mut self, line: LineAddr);
+
+    /// Says whether the TLB misses often, for replacement policies that keep blocks then.
+    fn set_misses_often(&mut self, often: bool);
+
+    /// Accesses of the program to data since the start.
+    fn data_misses(&self) -> DataMisses;
 }
 
 /// For units that keep their entries in arrays.
@@ -80,13 +126,19 @@ pub struct CoreLines<'a> {
     core: CoreId,
     /// Latency of all references if they bypass the caches (`engine.kernel_refs`).
     bypass: Option<Cycles>,
+    leaf: Option<LeafRead>,
     counts: LineCounts,
 }
 
 impl<'a> CoreLines<'a> {
     /// The caches of a core; `bypass` is the latency of all references if they bypass the caches.
     pub fn new(caches: &'a mut Hierarchy, core: CoreId, bypass: Option<Cycles>) -> Self {
-        Self { caches, core, bypass, counts: LineCounts::default() }
+        Self { caches, core, bypass, leaf: None, counts: LineCounts::default() }
+    }
+
+    /// The same after a walk.
+    pub(crate) fn after_walk(self, leaf: Option<LeafRead>) -> Self {
+        Self { leaf, ..self }
     }
 
     /// Sets the time of the next reference; see [`Hierarchy::set_time`].
@@ -144,16 +196,105 @@ impl Lines for CoreLines<'_> {
         let cycles = self.bypass.unwrap_or_else(|| self.access(line, true).1);
         self.counts.write_cycles += cycles;
     }
+
+    fn leaf(&self) -> Option<LeafRead> {
+        self.leaf
+    }
+
+    fn blocks(&mut self) -> Option<&mut dyn Blocks> {
+        self.caches.block_cache().is_some().then_some(self)
+    }
+}
+
+impl Blocks for CoreLines<'_> {
+    fn cache(&self) -> BlockCache {
+        self.caches.block_cache().expect("a core without a second-level cache has no blocks")
+    }
+
+    fn holds(&self, block: BlockPlace) -> bool {
+        self.caches.holds_block(self.core, block)
+    }
+
+    fn look_up(&mut self, block: BlockPlace) -> bool {
+        self.caches.look_up_block(self.core, block)
+    }
+
+    fn insert(&mut self, block: BlockPlace) {
+        self.caches.insert_block(self.core, block);
+    }
+
+    fn remove(&mut self, block: BlockPlace) {
+        self.caches.drop_block(self.core, block);
+    }
+
+    fn give_up(&mut self, line: LineAddr) {
+        self.caches.give_up_line(self.core, line);
+    }
+
+    fn set_misses_often(&mut self, often: bool) {
+        self.caches.set_misses_often(self.core, often);
+    }
+
+    fn data_misses(&self) -> DataMisses {
+        self.caches.data_misses(self.core)
+    }
 }
 
 /// What a unit does with lines: a line that is in `cached` takes 10 cycles, another one 100, of which 30 are saved if
-/// no cache is asked.
+/// no cache is asked. A second-level cache with two ways of two sets has no lines but blocks; the oldest one of a set
+/// leaves.
 #[cfg(test)]
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineLog {
     pub cached: Vec<u64>,
     pub read: Vec<u64>,
     pub written: Vec<u64>,
+    pub leaf: Option<LeafRead>,
+    /// Oldest first.
+    pub blocks: Vec<BlockPlace>,
+    pub given_up: Vec<u64>,
+    pub misses_often: bool,
+    pub data: DataMisses,
+}
+
+#[cfg(test)]
+impl Blocks for LineLog {
+    fn cache(&self) -> BlockCache {
+        BlockCache { sets: 2, ways: 2, latency: Cycles(12) }
+    }
+
+    fn holds(&self, block: BlockPlace) -> bool {
+        self.blocks.contains(&block)
+    }
+
+    fn look_up(&mut self, block: BlockPlace) -> bool {
+        self.holds(block)
+    }
+
+    fn insert(&mut self, block: BlockPlace) {
+        assert!(!self.holds(block) && block.number <= 2, "{block:?}");
+        let mut of_set = self.blocks.iter().enumerate().filter(|(_, other)| other.set == block.set);
+        if let (Some((oldest, _)), Some(_)) = (of_set.next(), of_set.next()) {
+            self.blocks.remove(oldest);
+        }
+        self.blocks.push(block);
+    }
+
+    fn remove(&mut self, block: BlockPlace) {
+        self.blocks.retain(|&other| other != block);
+    }
+
+    fn give_up(&mut self, line: LineAddr) {
+        self.given_up.push(line.0);
+    }
+
+    fn set_misses_often(&mut self, often: bool) {
+        self.misses_often = often;
+    }
+
+    fn data_misses(&self) -> DataMisses {
+        self.data
+    }
 }
 
 #[cfg(test)]
@@ -172,5 +313,13 @@ impl Lines for LineLog {
 
     fn write(&mut self, line: LineAddr) {
         self.written.push(line.0);
+    }
+
+    fn leaf(&self) -> Option<LeafRead> {
+        self.leaf
+    }
+
+    fn blocks(&mut self) -> Option<&mut dyn Blocks> {
+        Some(self)
     }
 }

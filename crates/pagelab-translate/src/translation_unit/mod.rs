@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 pub use self::counted::{Counted, PrefetchWalk, UnitCounts};
 pub use self::entry::{ENTRY_BITS, Entry, VA_MASK};
 pub use self::free_ptes::{FreeConfig, FreeDistance, GROUP};
-pub use self::lines::{CoreLines, LineCounts, LineRead, LineServed, Lines, NoLines};
+pub use self::lines::{Blocks, CoreLines, LeafRead, LineCounts, LineRead, LineServed, Lines, NoLines};
 pub use self::nested::NestedTlbConfig;
 pub use self::prefetcher::{BufferConfig, DataMiss, MOST_PROPOSALS, Prefetching, Proposals, TlbPrefetcher};
 pub use self::stage::StageStatistics;
@@ -53,6 +53,7 @@ translation_units! {
         TlbStagesConfig in "machine.tlb.stages" {
             large::LargeTlb = "a large TLB, also without a limit of entries, at a fixed latency: a yardstick";
             victim::VictimTlb = "entries that the last TLB evicted, in a fully associative array; a hit swaps";
+            victima::Victima = "blocks of eight translations in ways of the second-level cache (Victima)";
             pom::PomTlb = "a set-associative table in memory that all cores share, a line per look-up (POM-TLB)";
         }
         /// Prefetchers of translations, looked up after the stages. Each is `off`, its parameters, or `on` if no
@@ -164,7 +165,8 @@ pub enum FillSource {
 ///   them again.
 /// - [`invalidate`](Self::invalidate) drops every page that overlaps the range; a page is a range of its own size.
 ///   [`flush`](Self::flush) drops all pages of a space. A unit may drop more than that.
-/// - After its construction a unit allocates no memory, unless it is of unlimited size. Random choices come from the
+/// - After its construction a unit allocates no memory, unless it is of unlimited size, or keeps bits of page-table
+///   entries. Random choices come from the
 ///   generator that it is given. A clone is independent of the original.
 ///
 /// The conformance tests check this for every registered design: against a map, and in random programs under every page
@@ -182,6 +184,12 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Whether it asks for prefetch walks ([`next_walks`](Self::next_walks)). Page tables that the walker does not read
     /// by itself refuse such a unit.
     const PREFETCHES: bool = false;
+    /// Whether it also asks for walks for pages that a data TLB or a stage holds.
+    const WALKS_FOR_HELD: bool = false;
+    /// Whether its statistics have look-ups and misses. Those of prefetchers say what became of each prefetch.
+    const COUNTS_LOOK_UPS: bool = !Self::PREFETCHES;
+    /// Whether it is in the second-level cache of its core, so that machines without one are refused.
+    const NEEDS_SECOND_LEVEL_CACHE: bool = false;
     /// Whether it predicts by the instruction's address, so that programs without one are refused.
     const NEEDS_PC: bool = false;
     /// Whether all cores share one unit, which is looked up after those of the core. Otherwise each core has its own.
@@ -216,7 +224,8 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     }
 
     /// Addresses for prefetch walks, after a TLB miss whose translation is `found`. A walk is skipped if a data TLB or
-    /// a stage holds the page. No access waits for it, and it never faults.
+    /// a stage holds the page, but for [`WALKS_FOR_HELD`](Self::WALKS_FOR_HELD). No access waits for it, and it never
+    /// faults.
     fn next_walks(
         &mut self,
         _: &UnitLookUp,

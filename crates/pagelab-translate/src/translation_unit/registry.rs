@@ -52,12 +52,12 @@ macro_rules! translation_units {
                     Ok(all)
                 }
 
-                /// Refuses impossible parameters. Returns the bytes of memory that the units of so many cores take.
-                pub fn validate(&self, cores: u64) -> Result<u64, EngineError> {
+                /// Refuses impossible parameters. Returns the bytes of memory that the units of `n` cores take.
+                pub fn validate(&self, n: u64) -> Result<u64, EngineError> {
                     let bytes = |shared: bool| -> Result<u64, EngineError> {
                         Ok(self.stages(shared, |part| Rng::new(0, part))?.iter().map(Stage::memory_bytes).sum())
                     };
-                    Ok(cores * bytes(false)? + bytes(true)?)
+                    Ok(n * bytes(false)? + bytes(true)?)
                 }
 
                 /// The key of the first unit that is on and prefetches, if there is one.
@@ -69,6 +69,12 @@ macro_rules! translation_units {
                 /// The key of the first unit that is on and needs the addresses of instructions, if there is one.
                 pub fn needs_pc(&self) -> Option<&'static str> {
                     None $(.or((self.$stage.is_on() && $Stage::NEEDS_PC)
+                        .then_some(concat!($part, ".", stringify!($stage)))))*
+                }
+
+                /// The key of the first unit that is on and is in the second-level cache, if there is one.
+                pub fn in_second_level_cache(&self) -> Option<&'static str> {
+                    None $(.or((self.$stage.is_on() && $Stage::NEEDS_SECOND_LEVEL_CACHE)
                         .then_some(concat!($part, ".", stringify!($stage)))))*
                 }
 

@@ -86,6 +86,14 @@ impl Stage {
         pages
     }
 
+    /// See [`TranslationUnit::WALKS_FOR_HELD`].
+    pub fn walks_for_held(&self) -> bool {
+        fn of_unit<U: TranslationUnit>(_: &Counted<U>) -> bool {
+            U::WALKS_FOR_HELD
+        }
+        each_stage!(self, unit => of_unit(unit))
+    }
+
     /// Counts a walk that the unit asked for.
     pub fn count_walk(&mut self, walk: &PrefetchWalk) {
         each_stage!(self, unit => unit.count_walk(walk));

@@ -96,7 +96,11 @@ impl Level {
     fn access(&mut self, line: u64) {
         let (set, way) = self.place(line).unwrap();
         self.use_way(set, way);
-        self.sets[set][way].as_mut().unwrap().prediction = 0;
+        let way = self.sets[set][way].as_mut().unwrap();
+        way.prediction = match self.policy {
+            ReplacementPolicy::KeepBlocks => way.prediction.saturating_sub(1),
+            _ => 0,
+        };
     }
 
     fn victim(&mut self, set: usize) -> usize {
@@ -115,7 +119,7 @@ impl Level {
                 of_data
             }
             ReplacementPolicy::Random => self.rng.below(ways.len() as u64) as usize,
-            ReplacementPolicy::Srrip => loop {
+            ReplacementPolicy::Srrip | ReplacementPolicy::KeepBlocks => loop {
                 if let Some(way) = ways.iter().position(|w| w.unwrap().prediction == 3) {
                     break way;
                 }

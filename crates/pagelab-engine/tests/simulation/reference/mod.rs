@@ -44,9 +44,10 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
         policy,
     };
     let near = match policy {
-        ReplacementPolicy::KeepTables(_) => ReplacementPolicy::Lru,
+        ReplacementPolicy::KeepTables(_) | ReplacementPolicy::KeepBlocks => ReplacementPolicy::Lru,
         others => others,
     };
+    let last = if policy == ReplacementPolicy::KeepBlocks { near } else { policy };
     CacheConfig {
         l1: PrivateCacheConfig { policy: near, ..private(geometry.0, 4) },
         l1i: None,
@@ -55,7 +56,7 @@ fn caches_of(geometry: (Level, Option<Level>, Option<Level>), policy: Replacemen
             size_bytes: bytes(level),
             ways: level.1,
             latency_cycles: 30,
-            policy,
+            policy: last,
             inclusion: Inclusion::Inclusive,
             slices: 1,
             slice_hash: SliceHash::Xor,
@@ -138,12 +139,12 @@ fn compare_caches(config: &CacheConfig, cores: usize, steps: u64, seed: u64) {
 
 #[test]
 fn caches_do_what_their_text_says_access_for_access() {
-    use ReplacementPolicy::{KeepTables, Lru, Random, Srrip, TreePlru};
+    use ReplacementPolicy::{KeepBlocks, KeepTables, Lru, Random, Srrip, TreePlru};
     let always = KeepTables(TableBias { walks_per_1000: 0, ..TableBias::default() });
     let sometimes = KeepTables(TableBias { share_percent: 60, walks_per_1000: 250, window: 16 });
     let mut seed = 0;
     for &geometry in GEOMETRIES {
-        for policy in [Lru, TreePlru, Srrip, Random, always, sometimes] {
+        for policy in [Lru, TreePlru, Srrip, Random, KeepBlocks, always, sometimes] {
             for inclusion in [Inclusion::Inclusive, Inclusion::NonInclusive] {
                 for walker_entry in [WalkerEntry::L1, WalkerEntry::L2] {
                     let mut config = caches_of(geometry, policy);
