@@ -21,17 +21,18 @@ def walks(measurement: Measurement) -> float:
 
 
 def _ahead(measurement: Measurement, end: str) -> list[str]:
-    return [name for name in measurement.stats if name.startswith("prefetch.tlb.") and name.endswith(end)]
+    beside = ("prefetch.tlb.", "tlb.stages.")
+    return [name for name in measurement.stats if name.startswith(beside) and name.endswith(end)]
 
 
 def references(measurement: Measurement) -> float:
     """References of walks, those made ahead included, and of stages in memory, per 1,000 accesses."""
-    return per_thousand(measurement, "walk.refs", "tlb.stages.pom.refs", *_ahead(measurement, ".refs"))
+    return per_thousand(measurement, "walk.refs", *_ahead(measurement, ".refs"))
 
 
 def memory_references(measurement: Measurement) -> float:
     """The part of the references that memory serves, per 1,000 accesses."""
-    return per_thousand(measurement, "walk.refs.dram", "tlb.stages.pom.refs.dram", *_ahead(measurement, ".refs.dram"))
+    return per_thousand(measurement, "walk.refs.dram", *_ahead(measurement, ".refs.dram"))
 
 
 def references_per_walk(measurement: Measurement) -> float:
@@ -51,9 +52,10 @@ def cycles(measurement: Measurement) -> float:
 
 
 def table_kib(measurement: Measurement) -> float:
-    """KiB of the page tables of all layers at the end, and of stages in memory."""
+    """KiB of the page tables of all layers at the end, and of stages and prefetchers in memory."""
     frames = sum(count for name, count in measurement.stats.items() if name.endswith(".page_table_frames"))
-    return frames * _FRAME_KIB + measurement.stats.get("tlb.stages.pom.memory_bytes", 0) / 1024
+    in_units = sum(measurement.stats[name] for name in _ahead(measurement, ".memory_bytes"))
+    return frames * _FRAME_KIB + in_units / 1024
 
 
 def storage_kib(measurement: Measurement) -> float:

@@ -94,9 +94,12 @@ def _guesses(name: str, value: dict[str, object], preset: str) -> Design:
     return Design(name, preset, f"nested-{preset}", (setting,), is_laid_out=True)
 
 
+_KEEP_TABLES = tuple(f'machine.cache.{level}.policy={{"keep-tables":{{}}}}' for level in ("l2", "l3"))
 RADIX = "radix"
 POM, LARGE_TLB, REALISTIC_TLB = "POM-TLB", "TLB of 128K entries", "TLB of 64K entries, 27 cycles more"
+VICTIMA = "blocks in the second-level cache (Victima)"
 FLATTENED, ELASTIC = "flattened tables", "elastic cuckoo tables"
+KEPT, FLATTENED_KEPT = "caches keep page tables", "flattened tables, caches keep them"
 NEXT_PAGE, STP, DISTANCE, H2P, ASP, MASP = "next page", "STP", "distance", "H2P", "ASP", "MASP"
 PREFETCHERS = (NEXT_PAGE, STP, DISTANCE, H2P, ASP, MASP)
 ATP = "ATP"
@@ -138,12 +141,23 @@ DESIGNS = (
     _stage(REALISTIC_TLB, "tlb.stages.large", {"entries": 65536, "latency_cycles": 27}, is_timed=True),
     _stage("victim TLB of 64 entries", "tlb.stages.victim", {"entries": 64}),
     _stage(POM, "tlb.stages.pom", is_timed=True),
+    Design(
+        VICTIMA,
+        "radix",
+        "nested-radix",
+        ("machine.tlb.stages.victima=on", "machine.cache.l2.policy=keep-blocks"),
+        is_timed=True,
+    ),
+    Design(KEPT, "radix", "nested-radix", _KEEP_TABLES, is_timed=True),
+    Design(FLATTENED_KEPT, "flattened", "nested-flattened", _KEEP_TABLES, is_timed=True),
+    _stage("line behind each walk (TEMPO)", "prefetch.l3.replay"),
     _stage(NEXT_PAGE, "prefetch.tlb.next_page", {"entries": 64}),
     _stage(STP, "prefetch.tlb.stp"),
     _stage(DISTANCE, "prefetch.tlb.distance", {"entries": 64}),
     _stage(H2P, "prefetch.tlb.h2p"),
     _stage(ASP, "prefetch.tlb.asp"),
     _stage(MASP, "prefetch.tlb.masp"),
+    _stage("recency", "prefetch.tlb.recency", {"entries": 64}),
     _stage("free translations (SBFP)", "prefetch.tlb.sbfp"),
     *(_stage(name, f"prefetch.tlb.{kind.lower()}", {"free": "on"}) for kind, name in FREE.items()),
     _stage(ATP, "prefetch.tlb.atp"),
@@ -151,6 +165,13 @@ DESIGNS = (
     _both("folios of 32 KiB", "radix-mthp32k", is_laid_out=True),
     _both("contiguity-aware paging", "radix-ca-paging", is_laid_out=True),
     _both("huge pages", "radix-thp", is_laid_out=True),
+    Design(
+        "huge pages, sizes predicted",
+        "radix-thp",
+        "nested-radix-thp",
+        ("machine.tlb.size_prediction=on",),
+        is_laid_out=True,
+    ),
 )
 
 
