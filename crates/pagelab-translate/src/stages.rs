@@ -204,14 +204,17 @@ impl Hardware {
         }
     }
 
-    /// Offers the neighbours of a page of a program's data that a demand walk has found to the stages of the core.
+    /// Offers the neighbours of a page of a program that a demand walk has found to the stages of the core, those of
+    /// data or those of code.
     #[inline(never)]
     fn offer_neighbours(&mut self, layers: &[Layer], asid: Asid, wanted: &TranslationRequest) {
-        if wanted.origin != Origin::Program || wanted.intent == Intent::Fetch {
+        if wanted.origin != Origin::Program {
             return;
         }
         for index in 0..self.units[wanted.core].stages.len() {
-            self.offer_free(layers, index, asid, wanted, self.caches.time());
+            if self.units[wanted.core].stages[index].is_for_code() == (wanted.intent == Intent::Fetch) {
+                self.offer_free(layers, index, asid, wanted, self.caches.time());
+            }
         }
     }
 
@@ -222,8 +225,9 @@ impl Hardware {
         if !self.units[core].stages[stage].takes_free() {
             return;
         }
+        let for_code = self.units[core].stages[stage].is_for_code();
         for Neighbour { va, distance, translation } in self.neighbours(layers, core, space, va) {
-            if !self.is_held(core, asid, va) {
+            if !self.is_held(core, asid, va, for_code) {
                 let (entry, source) = (Entry { asid, va, translation }, FillSource::Free { distance, arrives });
                 let (own, _, mut lines) = self.stages_of(core);
                 own[stage].fill(&entry, source, &mut lines);
@@ -231,11 +235,12 @@ impl Hardware {
         }
     }
 
-    /// Whether a data TLB or a stage of a core holds a page.
-    fn is_held(&self, core: CoreId, asid: Asid, va: VirtAddr) -> bool {
+    /// Whether a TLB or a stage of a core holds a page; of the first-level TLBs, that of code or that of data.
+    fn is_held(&self, core: CoreId, asid: Asid, va: VirtAddr, for_code: bool) -> bool {
         let unit = &self.units[core];
         let is_in_stage = unit.stages.iter().any(|stage| stage.holds(asid, va));
-        is_in_stage || unit.l2.holds(asid, va) || unit.l1d.holds(asid, va)
+        let first = if for_code { &unit.l1i } else { &unit.l1d };
+        is_in_stage || unit.l2.holds(asid, va) || first.holds(asid, va)
     }
 
     /// Offers the result of the last walk to all stages.
@@ -269,9 +274,9 @@ impl Hardware {
             let look_up = self.stage_look_up(asid, wanted);
             let mut before = Cycles::ZERO;
             let (own, _, mut lines) = self.stages_of(wanted.core);
-            let walks_for_held = own[index].walks_for_held();
+            let (walks_for_held, for_code) = (own[index].walks_for_held(), own[index].is_for_code());
             for va in own[index].next_walks(&look_up, found, &mut lines) {
-                if walks_for_held || !self.is_held(wanted.core, asid, va) {
+                if walks_for_held || !self.is_held(wanted.core, asid, va, for_code) {
                     let wanted = TranslationRequest { va, intent: Intent::Load, ..*wanted };
                     self.walk_ahead(layers, index, asid, &wanted, &mut before);
                 }

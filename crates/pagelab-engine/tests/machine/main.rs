@@ -7,6 +7,7 @@ mod common;
 mod bandwidth;
 mod bulk;
 mod closed_forms;
+mod code_prefetch;
 mod core_rows;
 mod core_threads;
 mod direct_segments;

@@ -67,6 +67,7 @@ translation_units! {
             sbfp::Sbfp = "no walks: the translations beside those that demand walks read (SBFP)";
             atp::Atp = "after a miss, the walks of H2P, MASP, STP or none, whichever would have helped before (ATP)";
             h2p::H2p = "after a miss, walks at the last two distances between misses (H2P)";
+            morrigan::Morrigan = "after a miss of a fetch, walks for the pages of code that followed it before (Morrigan)";
             recency::Recency = "after a miss, walks for the pages that left the TLB after it and before it (recency)";
         }
     }
@@ -184,6 +185,8 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Whether it asks for prefetch walks ([`next_walks`](Self::next_walks)). Page tables that the walker does not read
     /// by itself refuse such a unit.
     const PREFETCHES: bool = false;
+    /// Whether it prefetches for fetches, and so takes free translations of code. Others take those of data.
+    const IS_FOR_CODE: bool = false;
     /// Whether it also asks for walks for pages that a data TLB or a stage holds.
     const WALKS_FOR_HELD: bool = false;
     /// Whether its statistics have look-ups and misses. Those of prefetchers say what became of each prefetch.
@@ -217,8 +220,8 @@ pub trait TranslationUnit: Sized + Clone + Debug {
     /// Offers a translation. A unit takes translations from the sources that it is designed for, and ignores others.
     fn fill(&mut self, entry: &Entry<Self::Target>, source: FillSource, lines: &mut impl Lines);
 
-    /// Whether it takes free translations: neighbours of the pages that walks for data, or its own prefetch walks,
-    /// find. One is offered if neither a data TLB nor a stage holds it.
+    /// Whether it takes free translations: neighbours of the pages that walks for data, or for
+    /// [code](Self::IS_FOR_CODE), or its own prefetch walks find. One is offered if neither a TLB nor a stage holds it.
     fn takes_free(&self) -> bool {
         false
     }

@@ -148,6 +148,8 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
     const STATISTICS: &'static str;
     /// Whether it predicts by the instruction's address. A program whose source has none is then refused.
     const NEEDS_PC: bool = false;
+    /// Whether it learns from misses of fetches, and proposes pages of code. Others learn from those of data.
+    const IS_FOR_CODE: bool = false;
     /// Whether it keeps what it learns in memory.
     const IS_IN_MEMORY: bool = false;
 
@@ -165,6 +167,9 @@ pub trait TlbPrefetcher: Sized + Clone + Debug {
 
     /// Proposes pages after a miss, and learns from it.
     fn on_miss(&mut self, miss: &DataMiss, proposals: &mut Proposals);
+
+    /// Gives it a generator for random choices. Default: it makes none.
+    fn seed(&mut self, _: &Rng) {}
 
     /// Learns from an entry that left the last TLB. Default: nothing.
     fn on_eviction(&mut self, _: &Entry) {}
@@ -326,9 +331,11 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
     const PREFETCHES: bool = true;
     const NEEDS_PC: bool = P::NEEDS_PC;
     const IS_IN_MEMORY: bool = P::IS_IN_MEMORY;
+    const IS_FOR_CODE: bool = P::IS_FOR_CODE;
 
-    fn new(parameters: &P::Parameters, key: &str, _: &Rng) -> Result<Self, EngineError> {
-        let (prefetcher, BufferConfig { entries, free }) = P::new(parameters, key)?;
+    fn new(parameters: &P::Parameters, key: &str, rng: &Rng) -> Result<Self, EngineError> {
+        let (mut prefetcher, BufferConfig { entries, free }) = P::new(parameters, key)?;
+        prefetcher.seed(rng);
         between(&format!("{key}.entries"), entries, 0, 1 << 16)?;
         let size = entries as usize;
         let buffer = VecDeque::with_capacity(size + 1);
@@ -347,7 +354,7 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
             return None;
         }
         let Some(at) = self.buffer.iter().position(|fetched| fetched.entry.covers(look_up.asid, look_up.va)) else {
-            if let Some(free) = self.free.as_mut().filter(|_| look_up.intent != Intent::Fetch) {
+            if let Some(free) = self.free.as_mut().filter(|_| (look_up.intent == Intent::Fetch) == P::IS_FOR_CODE) {
                 free.look_up(look_up.asid, look_up.va);
             }
             return None;
@@ -409,7 +416,8 @@ impl<P: TlbPrefetcher> TranslationUnit for Prefetching<P> {
         let miss = DataMiss { asid, page: look_up.va.0 & !mask, size: mask + 1, pc: look_up.pc };
         let accepted = self.free.as_ref().map_or(AcceptedDistances::default(), FreePtes::accepted);
         let mut proposals = Proposals::new(miss, accepted);
-        if self.size > 0 && look_up.origin == Origin::Program && look_up.intent != Intent::Fetch {
+        let is_learnt = look_up.origin == Origin::Program && (look_up.intent == Intent::Fetch) == P::IS_FOR_CODE;
+        if self.size > 0 && is_learnt {
             self.prefetcher.on_miss(&miss, &mut proposals);
             self.prefetcher.take_written().into_iter().for_each(|line| lines.write(line));
         }
@@ -470,10 +478,14 @@ pub(super) fn proposed_by<P: TlbPrefetcher>(parameters: &P::Parameters, misses: 
     let mut unit = Prefetching::<P>::new(parameters, "prefetcher", &Rng::new(1, "prefetcher")).unwrap();
     let pages = misses.iter().map(|&(pc, asid, page)| {
         let (asid, va, origin, now) = (Asid(asid), VirtAddr(page << 12 | 8), Origin::Program, Cycles::ZERO);
-        let look_up = UnitLookUp { asid, va, pc, intent: Intent::Load, origin, now };
+        let (intent, other) = match P::IS_FOR_CODE {
+            false => (Intent::Load, Intent::Fetch),
+            true => (Intent::Fetch, Intent::Load),
+        };
+        let look_up = UnitLookUp { asid, va, pc, intent, origin, now };
         let found = Translation::new(MachineAddr(0), pagelab_base::addr::PageSize::Size4K, true, true);
         assert!(
-            unit.next_walks(&UnitLookUp { intent: Intent::Fetch, ..look_up }, found, &mut super::NoLines).is_empty(),
+            unit.next_walks(&UnitLookUp { intent: other, ..look_up }, found, &mut super::NoLines).is_empty(),
             "it trains nothing"
         );
         unit.next_walks(&look_up, found, &mut super::NoLines).iter().map(|va| va.0 >> 12).collect()

@@ -86,6 +86,14 @@ impl Stage {
         pages
     }
 
+    /// See [`TranslationUnit::IS_FOR_CODE`].
+    pub fn is_for_code(&self) -> bool {
+        fn of_unit<U: TranslationUnit>(_: &Counted<U>) -> bool {
+            U::IS_FOR_CODE
+        }
+        each_stage!(self, unit => of_unit(unit))
+    }
+
     /// See [`TranslationUnit::WALKS_FOR_HELD`].
     pub fn walks_for_held(&self) -> bool {
         fn of_unit<U: TranslationUnit>(_: &Counted<U>) -> bool {
