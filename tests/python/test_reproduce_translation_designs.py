@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
+from pagelab import _engine
 from pagelab_studies import study, translation_designs
 from pagelab_studies import translation_designs_measures as measures
 from pagelab_studies.translation_designs_runs import (
+    ACCESSES,
     ATP,
     DESIGNS,
     DISTANCE,
@@ -126,6 +128,19 @@ def test_a_prefetcher_far_behind_the_best_is_told() -> None:
     claim = next(one for one in claims if one.figure.startswith("Kandiraju"))
     assert claim.holds is False
     assert "GUPS 40.0, " in claim.detail
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_programs_have_touched_their_pages_before_the_window(name: str) -> None:
+    workload = WORKLOADS[name]
+    accesses = workload.settled + ACCESSES
+    spec = workload.spec.format(accesses=ACCESSES, total=accesses)
+    for seed in SEEDS:
+        made, pages, last = _engine.first_touches(spec, seed, accesses)
+        # More than 3,072 entries of the second-level TLB reach.
+        assert made == accesses
+        assert pages > 4096
+        assert last <= workload.settled
 
 
 def test_states_change_memory_or_the_core_alone() -> None:
