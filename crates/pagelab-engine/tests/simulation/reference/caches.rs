@@ -99,7 +99,11 @@ impl Level {
         let way = self.sets[set][way].as_mut().unwrap();
         way.prediction = match self.policy {
             ReplacementPolicy::KeepBlocks => way.prediction.saturating_sub(1),
-            _ => 0,
+            ReplacementPolicy::Srrip
+            | ReplacementPolicy::Lru
+            | ReplacementPolicy::TreePlru
+            | ReplacementPolicy::Random
+            | ReplacementPolicy::KeepTables(_) => 0,
         };
     }
 
