@@ -93,9 +93,10 @@ pub struct CodeFollowers {
 
 impl CodeFollowers {
     fn find(&self, asid: Asid, page: u64) -> Option<(usize, usize)> {
-        self.tables.iter().enumerate().find_map(|(table, rows)| {
-            Some((table, rows.iter().position(|row| (row.asid, row.page) == (asid, page))?))
-        })
+        self.tables
+            .iter()
+            .enumerate()
+            .find_map(|(table, rows)| Some((table, rows.iter().position(|row| (row.asid, row.page) == (asid, page))?)))
     }
 
     /// Puts a row into a table; one of its rows that are asked for least often makes room.
@@ -107,7 +108,8 @@ impl CodeFollowers {
         let Some(least) = rows.iter().map(|row| row.asked).min() else { return };
         let candidates = rows.iter().filter(|row| row.asked == least).count() as u64;
         let chosen = self.rng.below(candidates) as usize;
-        let (at, _) = rows.iter().enumerate().filter(|(_, row)| row.asked == least).nth(chosen).expect("it was counted");
+        let (at, _) =
+            rows.iter().enumerate().filter(|(_, row)| row.asked == least).nth(chosen).expect("it was counted");
         rows[at] = row;
     }
 
@@ -290,7 +292,8 @@ mod tests {
 
     #[test]
     fn spaces_do_not_mix() {
-        let found = proposed::<CodeFollowers>(&MorriganConfig::default(), &[(1, 10), (1, 20), (2, 10), (2, 30), (1, 10)]);
+        let found =
+            proposed::<CodeFollowers>(&MorriganConfig::default(), &[(1, 10), (1, 20), (2, 10), (2, 30), (1, 10)]);
         assert_eq!(found, [vec![11], vec![21], vec![11], vec![31], vec![20]]);
     }
 }
