@@ -2,8 +2,8 @@
 
 In Rust the changes are built all at once, each behind a switch: a function with two bodies runs the changed one in a
 process whose environment says `CHANGE=NUMBER`. What does not compile like that, such as a `const fn`, is left to be
-built alone. In Python the function around a change notes that it is called. Both write to the file that
-`CHANGE_REACHED` names, in processes that a test starts, too.
+built alone. In Python the function around a change notes that it is called. Both write to the file of the test that
+runs, which `CHANGE_REACHED` names, in processes that a test starts, too.
 """
 
 import hashlib
@@ -93,20 +93,27 @@ def reached(tree: Path, changes: dict[int, Change], folder: Path, jobs: int) -> 
     `folder` gets programs and results, which are used again if nothing has changed. Errors: something does not compile
     without a change.
     """
-    digest = hashlib.sha256(repr(changes).encode())
-    for part in ("Cargo.lock", "crates", "presets", "capture"):
-        for path in sorted(path for path in (tree / part, *(tree / part).rglob("*")) if path.is_file()):
-            digest.update(f"{path.relative_to(tree)}\n".encode() + path.read_bytes())
+    identity = digest(tree, changes, ("Cargo.lock", "crates", "presets", "capture"))
     results = folder / "tests.json"
-    if results.exists() and (known := json.loads(results.read_text()))["digest"] == digest.hexdigest():
+    if results.exists() and (known := json.loads(results.read_text()))["digest"] == identity:
         return known["switched"], [Test(**one) for one in known["tests"]]
     switched, messages = build(tree, changes, folder, jobs)
     print(f"built {len(switched)} of {len(changes)} changes in Rust at once", flush=True)
     tests = rust_tests(messages, folder / "notes", jobs)
     print(f"ran {len(tests)} tests in Rust to see which they reach", flush=True)
-    known = {"digest": digest.hexdigest(), "switched": list(switched), "tests": [asdict(one) for one in tests]}
+    known = {"digest": identity, "switched": list(switched), "tests": [asdict(one) for one in tests]}
     results.write_text(json.dumps(known))
     return list(switched), tests
+
+
+def digest(tree: Path, changes: dict[int, Change], parts: Sequence[str]) -> str:
+    """A number for these changes and all files in these parts of a tree."""
+    whole = hashlib.sha256(repr(changes).encode())
+    for part in parts:
+        for path in sorted(path for path in (tree / part, *(tree / part).rglob("*")) if path.is_file()):
+            if path.suffix != ".pyc":
+                whole.update(f"{path.relative_to(tree)}\n".encode() + path.read_bytes())
+    return whole.hexdigest()
 
 
 def build(
@@ -222,39 +229,109 @@ def first_to_notice(number: int, tests: Sequence[Test], folder: Path) -> Test | 
     return None
 
 
-NOTES = '''"""Notes which functions with a change are called, by the file of the test that runs."""
+NOTES = '''"""Notes by tests: the functions with a change that they call, how long they take, and whether they fail."""
 
+import hashlib
 import os
+import time
 
-_noted = set()
+import pytest
+
+_known = set()
 
 
 def note(number):
     path = os.environ.get("CHANGE_REACHED")
-    if path and (path, number) not in _noted:
-        _noted.add((path, number))
+    if path and (path, number) not in _known:
+        _known.add((path, number))
         with open(path, "a") as file:
             file.write(f"{number}\\n")
 
 
+def _notes_of(name):
+    path = os.path.join(os.environ["CHANGE_NOTES"], hashlib.sha256(name.encode()).hexdigest())
+    if not os.path.exists(path):
+        with open(path, "a") as file:
+            file.write(f"{name}\\n")
+    return path
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    os.environ["CHANGE_REACHED"] = os.path.join(os.environ["CHANGE_NOTES"], item.path.name)
+    failures, begin = item.session.testsfailed, time.monotonic()
+    path = os.environ["CHANGE_REACHED"] = _notes_of(item.nodeid)
+    result = yield
+    with open(path, "a") as file:
+        file.write(f"{time.monotonic() - begin} seconds\\n")
+        if item.session.testsfailed > failures:
+            file.write("fails\\n")
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    before = os.environ["CHANGE_REACHED"]
+    if fixturedef.scope != "function":
+        os.environ["CHANGE_REACHED"] = _notes_of(request._pyfuncitem.nodeid.partition("::")[0])
+    try:
+        return (yield)
+    finally:
+        os.environ["CHANGE_REACHED"] = before
 '''
-EVERYWHERE = "everywhere"
+IMPORTS = "imports"
+"""The notes of what is called before the first test."""
 RECORDER = 0
 """The number of all changes in the recorder's C."""
 
 
-def python_files(tree: Path, changes: dict[int, Change], pytest: list[str], folder: Path) -> dict[int, set[str]]:
-    """Runs all tests in Python that are not slow once: for each change in Python, the test files that reach it.
+@dataclass(frozen=True)
+class PythonTests:
+    """The tests of a change in Python or C: those that reach it, the quickest first, and files to run as a whole.
 
-    A change outside of functions is reached by all; number 0 are the files that run Valgrind.
+    A file is run as a whole if something that its tests share reaches the change: a fixture, or an import.
     """
+
+    tests: list[str]
+    files: list[str]
+    left_out: list[str]
+    """Tests that fail without any change."""
+
+
+def python_tests(tree: Path, changes: dict[int, Change], pytest: list[str], folder: Path) -> dict[int, PythonTests]:
+    """Runs all tests in Python that are not slow once: for each change in Python, and for `RECORDER`, its tests.
+
+    `folder` gets the notes, which are used again if nothing has changed.
+    """
+    identity = digest(tree, changes, ("python", "packages", "tests/python", "capture"))
+    results = folder / "tests.json"
+    if not results.exists() or (known := json.loads(results.read_text()))["digest"] != identity:
+        known = {"digest": identity, "notes": take_notes(tree, changes, pytest, folder)}
+        results.write_text(json.dumps(known))
+    notes = [line.splitlines() for line in known["notes"] if line]
+    imports = {int(line) for lines in notes if lines[0] == IMPORTS for line in lines[1:]}
+    every = sorted(f"tests/python/{path.name}" for path in (tree / "tests/python").glob("test_*.py"))
+    seconds = {lines[0]: float(line.split()[0]) for lines in notes for line in lines if line.endswith(" seconds")}
+    failing = [lines[0] for lines in notes if "fails" in lines]
+    reaching = {}
+    for number in (RECORDER, *changes):
+        names = [lines[0] for lines in notes if str(number) in lines[1:] and lines[0] not in failing]
+        everywhere = number in imports or (number != RECORDER and not changes[number].body)
+        reaching[number] = PythonTests(
+            tests=sorted((name for name in names if name in seconds), key=lambda name: seconds[name]),
+            files=every if everywhere else sorted(name for name in names if name in every),
+            left_out=failing,
+        )
+    return reaching
+
+
+def take_notes(tree: Path, changes: dict[int, Change], pytest: list[str], folder: Path) -> list[str]:
+    """Runs all tests in Python that are not slow: the notes of each."""
     originals = {one.file: (tree / one.file).read_text(encoding="utf-8") for one in changes.values()}
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "bin").mkdir(parents=True)
-    (folder / "notes").mkdir()
-    tools = folder / "bin"
+    tools, notes = folder / "bin", folder / "notes"
+    tools.mkdir(parents=True)
+    notes.mkdir()
+    (notes / IMPORTS).write_text(f"{IMPORTS}\n")
     (tools / "change_notes.py").write_text(NOTES)
     if valgrind := shutil.which("valgrind"):
         wrapper = f'#!/bin/sh\necho {RECORDER} >> "$CHANGE_REACHED"\nexec {shlex.quote(valgrind)} "$@"\n'
@@ -264,23 +341,21 @@ def python_files(tree: Path, changes: dict[int, Change], pytest: list[str], fold
         **environment(),
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(tools), *python_path(tree)]),
-        "CHANGE_NOTES": str(folder / "notes"),
-        "CHANGE_REACHED": str(folder / "notes" / EVERYWHERE),
+        "CHANGE_NOTES": str(notes),
+        "CHANGE_REACHED": str(notes / IMPORTS),
     }
     try:
         for file, text in originals.items():
             (tree / file).write_text(with_notes(text, {n: one for n, one in changes.items() if one.file == file}))
-        end_within(12 * TIMEOUT_SECONDS, [*pytest, "-p", "change_notes", "tests/python"], tree, variables)
+        status, output = end_within(
+            12 * TIMEOUT_SECONDS, [*pytest, "-p", "change_notes", "tests/python"], tree, variables
+        )
     finally:
         for file, text in originals.items():
             (tree / file).write_text(text, encoding="utf-8")
-    noted = {path.name: _noted(path) for path in (folder / "notes").iterdir()}
-    everywhere = {*noted.pop(EVERYWHERE, [])} | {number for number, one in changes.items() if not one.body}
-    every = {path.name for path in (tree / "tests/python").glob("test_*.py")}
-    return {
-        number: every if number in everywhere else {name for name, numbers in noted.items() if number in numbers}
-        for number in (RECORDER, *changes)
-    }
+    if status not in {0, 1}:
+        raise ToolError(f"the tests in Python do not run: {output[-2000:]}")
+    return [path.read_text() for path in sorted(notes.iterdir())]
 
 
 def with_notes(text: str, changes: dict[int, Change]) -> str:

@@ -8,8 +8,8 @@ So it needs `cargo install cargo-mutants` and `pip install mutmut`. The crate of
 test in Rust runs it, and so are the examples in Rust's documentation.
 
 Changes are made in a copy of the tree in `target/mutants`. All tests run once without a change, to see which reach
-which; `reach.py` says how. Then each change runs the tests that reach it: in Rust the quickest first, in Python first
-the files that name the module. The first failure ends a change. What is known is kept in
+which; `reach.py` says how. Then each change runs the tests that reach it, the quickest first. The first failure ends a
+change. What is known is kept in
 `target/mutants/sample-SEED.jsonl`, a line of JSON per change, and not made again by the same command. In the end the
 tests that noticed run without any change: what one that fails then, too, has noticed is forgotten. Ends with status 1
 if a change was not noticed, or if such a test is to be mended first.
@@ -67,16 +67,19 @@ def rust_commands(change: Change, jobs: int) -> Iterable[list[str]]:
         yield ["cargo", "test", "--quiet", "--jobs", str(jobs), "--package", name]
 
 
-def python_commands(change: Change, files: set[str], jobs: int) -> Iterable[list[str]]:
-    """What tests a change in Python or C, in order: of these test files, first those that name the module."""
-    stem = Path(change.file).stem
-    tests = [SCRATCH / "tree/tests/python" / name for name in sorted(files)]
-    near = [path for path in tests if stem in path.read_text(encoding="utf-8")]
-    for part in (near, [path for path in tests if path not in near]):
-        if part:
-            yield [*PYTEST, "-x", "-n", str(jobs), *map(str, part)]
+def python_commands(change: Change, known: reach.PythonTests, jobs: int) -> Iterable[list[str]]:
+    """What tests a change in Python or C, in order: the tests that reach it, then whole files, those of its name first.
+
+    A change in C is tested in Rust first, where recordings are compared access by access.
+    """
     if change.language == "c":
         yield ["cargo", "test", "--quiet", "--jobs", str(jobs), "--package", "pagelab-trace", "--test", "record"]
+    stem = Path(change.file).stem
+    near = [name for name in known.files if stem in (SCRATCH / "tree" / name).read_text(encoding="utf-8")]
+    for part in (known.tests, near, [name for name in known.files if name not in near]):
+        if part:
+            left_out = [f"--deselect={name}" for name in known.left_out]
+            yield [*PYTEST, "-x", "-n", str(jobs), *left_out, *part]
 
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "--dist", "loadfile"]
@@ -162,15 +165,15 @@ def try_rust(drawn: Sequence[Change], known: Known, jobs: int) -> Iterator[Outco
 
 
 def try_python(drawn: Sequence[Change], known: Known, jobs: int) -> Iterator[Outcome]:
-    """What becomes of those in Python and C that are not known."""
-    changes = dict(enumerate(drawn, 1))
-    left = {number: one for number, one in changes.items() if (one.file, one.what) not in known}
-    if not left:
+    """What becomes of those in Python and C that are not known; those that few tests reach come first."""
+    if all((one.file, one.what) in known for one in drawn):
         return
-    in_python = {number: one for number, one in left.items() if one.language == "python"}
-    files = reach.python_files(SCRATCH / "tree", in_python, [*PYTEST, "-n", str(jobs)], SCRATCH / "called")
-    for number, one in left.items():
-        yield make(one, python_commands(one, files.get(number, files[reach.RECORDER]), jobs))
+    in_python = {number: one for number, one in enumerate(drawn, 1) if one.language == "python"}
+    tests = reach.python_tests(SCRATCH / "tree", in_python, [*PYTEST, "-n", str(jobs)], SCRATCH / "called")
+    left = [(number, one) for number, one in enumerate(drawn, 1) if (one.file, one.what) not in known]
+    reaching = {number: tests.get(number, tests[reach.RECORDER]) for number, _ in left}
+    for number, one in sorted(left, key=lambda each: (len(reaching[each[0]].files), len(reaching[each[0]].tests))):
+        yield make(one, python_commands(one, reaching[number], jobs))
 
 
 def run(changes: list[Change], log: Path, jobs: int) -> list[Outcome]:

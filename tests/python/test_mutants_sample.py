@@ -217,3 +217,52 @@ def test_a_change_in_python_has_the_function_around_it() -> None:
     assert "note(3)" not in noted
     assert '        __import__("change_notes").note(0)\n        return a + b\n' in noted
     compile(noted, "a.py", "exec")
+
+
+MODULE = "def double(n):\n    return n * 2\n\n\ndef triple(n):\n    return n * 3\n\n\nSIZE = double(4)\n"
+TESTS = """
+import subprocess, sys, pytest, numbers_of
+
+@pytest.fixture(scope="module")
+def six():
+    return numbers_of.triple(2)
+
+@pytest.fixture
+def nine():
+    return numbers_of.triple(3)
+
+def test_alone(): assert numbers_of.triple(1) == 3
+def test_shared(six): assert six == 6
+def test_own(nine): assert nine == 9
+def test_process(): subprocess.run([sys.executable, "-c", "import numbers_of; numbers_of.triple(1)"], check=True)
+def test_failing(): assert numbers_of.triple(1) == 4
+def test_elsewhere(): pass
+"""
+
+
+def test_each_test_in_python_says_what_it_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tmp_path / "tree"
+    monkeypatch.setattr(sample, "SCRATCH", tmp_path)
+    source, folder = "python/numbers_of.py", tree / "tests/python"
+    for path, text in {source: MODULE, "tests/python/test_a.py": TESTS, "tests/python/test_b.py": ""}.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    changes = {
+        number: draw.python_change(source, old, MODULE, MODULE.replace(old, new))
+        for number, (old, new) in enumerate([("n * 2", "n * 4"), ("n * 3", "n * 9"), ("(4)", "(5)")], 1)
+    }
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    reaching = reach.python_tests(tree, changes, pytest_command, tmp_path / "called")
+    assert (tree / source).read_text() == MODULE
+    every = ["tests/python/test_a.py", "tests/python/test_b.py"]
+    assert [reaching[number].files for number in (0, 1, 2, 3)] == [[], every, every[:1], every]
+    assert sorted(reaching[2].tests) == [f"{every[0]}::test_{name}" for name in ("alone", "own", "process")]
+    assert reaching[2].tests[-1].endswith("process"), "it takes longest"
+    assert reaching[2].left_out == [f"{every[0]}::test_failing"]
+    commands = [*sample.python_commands(changes[2], reaching[2], 1)]
+    assert commands[0][-3:] == reaching[2].tests
+    assert commands[1][-2:] == [f"--deselect={every[0]}::test_failing", every[0]]
+    assert reach.python_tests(tree, changes, ["sh", "-c", "exit 3"], tmp_path / "called") == reaching, "it is kept"
+    (folder / "test_b.py").write_text("# Another tree.\n")
+    with pytest.raises(draw.ToolError, match="the tests in Python do not run"):
+        reach.python_tests(tree, changes, ["sh", "-c", "exit 3"], tmp_path / "called")
