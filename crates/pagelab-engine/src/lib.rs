@@ -1,6 +1,6 @@
 //! The simulator: what a machine and its kernels do for a stream of memory accesses.
 //!
-//! This crate runs requests. It builds on six others; each imports only those above it in this table:
+//! This crate runs requests. It builds on seven others; each imports only those above it in this table:
 //!
 //! | crate | contents |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | [`pagelab_hardware`] | data caches and memory; core models; storage devices |
 //! | [`pagelab_kernel`] | kernels: address spaces, frames, page faults, mapping calls; fault engines |
 //! | [`pagelab_translate`] | TLBs, translation units, page walks, segments, shadow tables; the hardware as a whole |
+//! | [`pagelab_run`] | the configuration of a run, its sources, and what is observed of it |
 //! | [`pagelab_simulation`] | the state of a simulation, the actions of its CPUs, and the statistics |
 //! | this one | presets, run configuration, requests and results |
 //!
@@ -41,6 +42,7 @@ pub mod run;
 pub use pagelab_base as base;
 pub use pagelab_hardware::{cache, core_model, device};
 pub use pagelab_kernel::{self as kernel, fault_engine};
-pub use pagelab_simulation::{machine, observe, programs};
+pub use pagelab_run::{observe, programs};
+pub use pagelab_simulation::machine;
 pub use pagelab_tables::{mmu_cache, page_table};
 pub use pagelab_translate as translate;

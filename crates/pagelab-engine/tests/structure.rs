@@ -83,7 +83,8 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     ("translate", &[]),
-    ("simulation", &["config", "observe", "programs", "machine", "collect", "cpu", "agenda"]),
+    ("run", &["config", "observe", "programs"]),
+    ("simulation", &["machine", "collect", "cpu", "agenda"]),
     ("engine", &["config", "run"]),
 ];
 
@@ -103,11 +104,11 @@ const KNOWN: &[(&str, &str)] = &[
     ("kernel::fault::parts", "kernel::fault"),
     ("kernel::vma::apply", "kernel::vma"),
     ("kernel::vma::set", "kernel::vma"),
-    ("simulation::observe::profile::code", "simulation::observe::profile"),
-    ("simulation::observe::profile::pages", "simulation::observe::profile"),
-    ("simulation::observe::profile::report", "simulation::observe::profile"),
-    ("simulation::observe::profile::samples", "simulation::observe::profile"),
-    ("simulation::observe::profile::stacks", "simulation::observe::profile"),
+    ("run::observe::profile::code", "run::observe::profile"),
+    ("run::observe::profile::pages", "run::observe::profile"),
+    ("run::observe::profile::report", "run::observe::profile"),
+    ("run::observe::profile::samples", "run::observe::profile"),
+    ("run::observe::profile::stacks", "run::observe::profile"),
     ("engine::run::sample", "engine::run"),
     ("engine::run::sources", "engine::run"),
     // The macro that lists the policies makes the type of their parameters.
@@ -348,6 +349,26 @@ fn functions_are_short_enough_to_be_read_at_once() {
         long.extend(functions.map(|(lines, at, name)| format!("{}:{at} {name}: {lines} lines", module.join("::"))));
     }
     assert!(long.is_empty(), "longer than {LONGEST_FUNCTION} lines: {long:#?}");
+}
+
+/// A unit test there would never run: the crate's manifest says `test = false`.
+#[test]
+fn the_simulation_has_no_unit_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("pagelab-simulation");
+    let mut folders = vec![root.join("src")];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("#[test]") && !text.contains("cfg(test)"), "{}: never runs", path.display());
+            files += 1;
+        }
+    }
+    assert!(files > 50, "{files} files were read");
 }
 
 /// Index of a module's room among all rooms; none for a crate's root, which declares the rooms.

@@ -14,6 +14,6 @@ pub use assemble::{Assembly, assemble};
 pub use mistake::explain;
 pub use pagelab_base::switch::Switch;
 pub use pagelab_kernel::config::*;
-pub use pagelab_simulation::config::*;
+pub use pagelab_run::config::*;
 pub use pagelab_translate::config::*;
 pub use preset::{Preset, PresetKind, presets};

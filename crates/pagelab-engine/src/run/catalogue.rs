@@ -8,7 +8,7 @@ use crate::config::{PresetKind, presets};
 use crate::run::request::Request;
 use pagelab_base::error::EngineError;
 use pagelab_kernel::placement::PlacementConfig;
-use pagelab_simulation::config::Config;
+use pagelab_run::config::Config;
 use pagelab_translate::translation_unit::TlbPrefetchConfig;
 
 /// One row of a list of presets or designs.

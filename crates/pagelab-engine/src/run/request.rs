@@ -10,9 +10,9 @@ use crate::run::sources::SourceResult;
 use pagelab_base::error::EngineError;
 use pagelab_base::measure::Meaning;
 use pagelab_kernel::frames::contiguity::ContiguousRun;
-use pagelab_simulation::config::Config;
-use pagelab_simulation::observe::page_faults::SeenFault;
-use pagelab_simulation::observe::profile::ProfileReport;
+use pagelab_run::config::Config;
+use pagelab_run::observe::page_faults::SeenFault;
+use pagelab_run::observe::profile::ProfileReport;
 
 /// Options of a run. Tests compare every other list of options with these names (`python/pagelab/run_options.py`).
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]

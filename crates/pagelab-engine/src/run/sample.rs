@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::run::{Request, SourceResult};
 use pagelab_base::error::EngineError;
-use pagelab_simulation::config::{Config, SampleConfig};
+use pagelab_run::config::{Config, SampleConfig};
 use pagelab_simulation::machine::simulation::PlacedSource;
 
 /// How the main source was sampled; lengths are in instructions of all its threads.

@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::run::Request;
 use pagelab_base::error::EngineError;
-use pagelab_simulation::config::Config;
+use pagelab_run::config::Config;
+use pagelab_run::programs::arrivals::ArrivalRate;
+use pagelab_run::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 use pagelab_simulation::machine::simulation::PlacedSource;
-use pagelab_simulation::programs::arrivals::ArrivalRate;
-use pagelab_simulation::programs::load::{ArrivalStream, BackgroundLoad, CoRunner, Open};
 
 /// A source of a run.
 #[derive(Clone, Debug, Serialize)]

@@ -13,11 +13,11 @@ use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_hardware::core_model::{CoreModel, Timing};
 use pagelab_kernel::scheduler::SchedulerConfig;
-use pagelab_simulation::config::Config;
+use pagelab_run::config::Config;
+use pagelab_run::observe::page_faults::PageFaults;
+use pagelab_run::observe::statistics::Statistics;
+use pagelab_run::observe::windows::Windows;
 use pagelab_simulation::machine::simulation::Simulation;
-use pagelab_simulation::observe::page_faults::PageFaults;
-use pagelab_simulation::observe::statistics::Statistics;
-use pagelab_simulation::observe::windows::Windows;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,7 +101,7 @@ pub(crate) fn run_system(
         reported = Instant::now();
         report(done)
     })?;
-    let end = Statistics::collect(&simulation);
+    let end = simulation.statistics();
     ensure_measured(&simulation, request.warm_up.unwrap_or(0))?;
     let in_parts = request.windows.is_some() || simulation.observers.windows.has_stretches();
     let windows = if in_parts { simulation.observers.windows.parts(&end) } else { Vec::new() };

@@ -228,7 +228,7 @@ pub fn run_all(config: &Config, sources: Vec<(Box<dyn Source>, &[usize])>) -> (S
         .collect();
     let mut simulation = Simulation::new(config, placed, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{}: {e}", config.system.name));
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     (simulation, stats)
 }
 
@@ -285,7 +285,7 @@ pub fn try_beside(
         .collect();
     let mut simulation = Simulation::with_load(config, placed, beside, None)?;
     simulation.run(&mut |_| true)?;
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     Ok((simulation, stats))
 }
 

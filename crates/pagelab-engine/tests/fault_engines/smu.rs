@@ -334,7 +334,7 @@ fn a_file_that_is_to_be_served_may_not_be_shared() {
         let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation =
             Simulation::new(&smu_with(&[], &[&named(files)]), vec![placed], None).expect("it can begin");
-        simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
+        simulation.run(&mut |_| true).map(|()| simulation.statistics())
     };
     for name in ["data", "da*"] {
         let error = outcome(name).unwrap_err().to_string();

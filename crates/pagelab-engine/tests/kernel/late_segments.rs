@@ -236,7 +236,7 @@ fn outcome(script: ScriptWriter, cpus: &[usize], set: &[&str]) -> Result<Statist
     let placed = PlacedSource { source: script.finish(), cpus: cpus.to_vec(), memory_limit: None };
     let mut simulation = Simulation::new(&config, vec![placed], None).unwrap();
     simulation.run(&mut |_| true).map_err(|error| error.to_string())?;
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     assert_conserved(&stats);
     assert_frames_conserved(&simulation, &live_spaces(&simulation));
     Ok(stats)
@@ -345,7 +345,7 @@ fn beside_a_reader_of_files(dissolve: &str) -> Statistics {
     let sources = vec![placed(user, vec![0, 2]), placed(reader, vec![4])];
     let mut simulation = Simulation::new(&config, sources, None).unwrap();
     simulation.run(&mut |_| true).unwrap();
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     assert_conserved(&stats);
     stats
 }

@@ -3,7 +3,6 @@
 use super::interleavings::Actor::{self, Fork, MapAndStore, Reclaim, Unmap};
 use super::interleavings::{BASE, FILE, PAGE, Race, SWAP, explore_some, kept, load, store};
 use pagelab_engine::base::addr::VirtAddr;
-use pagelab_engine::observe::statistics::Statistics;
 use std::cell::Cell;
 
 /// Races with a file of which nothing is in memory.
@@ -84,7 +83,7 @@ fn scans_and_faults_hold_the_lock_of_the_lists_in_turn() {
         let order = format!("kernel.spin_locks={order}");
         let count = explore_some(actors, &[&set[..], &[&order]].concat(), 3, &|race| {
             assert_eq!(kept(race)[0], expected, "{actors:?}");
-            let stats = Statistics::collect(&race.simulation);
+            let stats = race.simulation.statistics();
             for (lock, contended) in ["lru", "page_table"].iter().zip(&contended) {
                 let waits = stats.values[&format!("layer.native.lock.{lock}.contended")];
                 contended.set(contended.get() + u32::from(waits > 0));

@@ -16,7 +16,7 @@ fn seen(system: &str, set: &[&str], sources: Vec<Box<dyn Source>>) -> (Vec<SeenF
     let mut simulation = Simulation::new(&config(system, set), placed, None).unwrap_or_else(|e| panic!("{e}"));
     simulation.observers.page_faults = Some(PageFaults::default());
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     (simulation.observers.page_faults.take().expect("they are kept").in_order(), stats)
 }
 

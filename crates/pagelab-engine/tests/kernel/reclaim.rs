@@ -11,7 +11,6 @@ use pagelab_engine::base::addr::VirtAddr;
 use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::Config;
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
-use pagelab_engine::observe::statistics::Statistics;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Batch, EventKind, MapFlags, ProcessIx, Protection};
 
@@ -381,7 +380,7 @@ fn a_source_with_its_own_limit_reclaims_its_own_pages() {
         let sources = vec![placed(Some(4 << 20), cpus[0]), placed(None, cpus[1])];
         let mut simulation = Simulation::new(&config, sources, None).unwrap();
         simulation.run(&mut |_| true).unwrap();
-        let stats = Statistics::collect(&simulation);
+        let stats = simulation.statistics();
         let pages = (16 << 20) / 4096;
         assert_eq!(stats.values["cgroup.source.0.peak_bytes"], 4 << 20);
         assert_eq!(stats.values["source.0.fault.major.count"], pages, "in sequence, none of its pages is there again");

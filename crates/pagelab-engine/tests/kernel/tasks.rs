@@ -122,7 +122,7 @@ fn another_program_runs_while_one_swaps() {
         };
         let mut simulation = Simulation::new(&config, with.iter().map(placed).collect(), None).unwrap();
         simulation.run(&mut |_| true).unwrap();
-        let stats = Statistics::collect(&simulation);
+        let stats = simulation.statistics();
         assert_conserved(&stats);
         (simulation, stats)
     };

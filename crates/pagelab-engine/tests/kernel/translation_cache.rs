@@ -32,7 +32,7 @@ fn try_run(config: &Config, source: Box<dyn Source>) -> Result<(Simulation, Stat
     let placed = vec![PlacedSource { source, cpus: vec![0], memory_limit: None }];
     let mut simulation = Simulation::new(config, placed, None)?;
     simulation.run(&mut |_| true)?;
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     Ok((simulation, stats))
 }
 
@@ -417,7 +417,7 @@ fn interrupted(
     let mut fault = Fault::new(&PageFault { space, va, intent: Intent::Store, reached }, CpuId(0));
     happens(&mut simulation, space);
     while fault.commit(&mut simulation.kernels.os, &mut Effects::default(), first_task(CpuId(0)))? != Next::Done {}
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     assert_frames_conserved(&simulation, &[space]);
     assert_eq!(stats.values[&format!("stc.invalidations.{cause}")], 1);
     assert_eq!(stats.values["stc.hits.pte"], 0, "what hardware told does not hold any more");

@@ -23,7 +23,7 @@ fn try_run(config: &Config, source: Box<dyn Source>) -> Result<(Simulation, Stat
     let placed = vec![PlacedSource { source, cpus: vec![0], memory_limit: None }];
     let mut simulation = Simulation::new(config, placed, None)?;
     simulation.run(&mut |_| true)?;
-    let stats = Statistics::collect(&simulation);
+    let stats = simulation.statistics();
     Ok((simulation, stats))
 }
 

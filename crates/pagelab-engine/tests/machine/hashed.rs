@@ -84,7 +84,7 @@ fn searches_go_as_far_as_the_user_lets_them_and_count_every_line() {
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
         let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config(system, &set), vec![placed], None).unwrap();
-        simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
+        simulation.run(&mut |_| true).map(|()| simulation.statistics())
     };
     for (system, layer) in [("hashed-compact", "native"), ("nested-hashed-compact", "guest")] {
         let error = run_with(system, layer, None).unwrap_err().to_string();
@@ -178,7 +178,7 @@ fn full_groups_of_power_overflow_into_the_kernels_record() {
         }
         let placed = PlacedSource { source: script.finish(), cpus: vec![0], memory_limit: None };
         let mut simulation = Simulation::new(&config("hashed-power", &set), vec![placed], None).unwrap();
-        simulation.run(&mut |_| true).map(|()| Statistics::collect(&simulation))
+        simulation.run(&mut |_| true).map(|()| simulation.statistics())
     };
     let error = run("error").unwrap_err().to_string();
     assert!(error.contains("in either group") && error.contains(&format!("{key}.full_groups=evict")), "{error}");

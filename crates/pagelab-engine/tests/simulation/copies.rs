@@ -52,7 +52,7 @@ fn begin(config: &Config, cpus: &[&[usize]]) -> Simulation {
 
 fn end(simulation: &mut Simulation) -> Statistics {
     simulation.run(&mut |_| true).unwrap_or_else(|e| panic!("{e}"));
-    Statistics::collect(simulation)
+    simulation.statistics()
 }
 
 /// Copies a run at some of its accesses, and copies the copies; all must end equally.
@@ -119,7 +119,7 @@ fn a_run_can_be_interrupted_although_no_part_of_its_sources_ends() {
     let mut simulation = long();
     let stopped = simulation.run(&mut |_| false).unwrap_err();
     assert!(matches!(stopped, EngineError::Interrupted), "{stopped}");
-    let made = Statistics::collect(&simulation).values["accesses"];
+    let made = simulation.statistics().values["accesses"];
     assert!((1..100_000).contains(&made), "{made}");
     assert_eq!(end(&mut simulation).values, whole.values);
 }

@@ -2,10 +2,10 @@
 
 use crate::machine::cpu::Cpu;
 use crate::machine::simulation::Simulation;
-use crate::programs::account::walk_account;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::CpuId;
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_run::programs::account::walk_account;
 use pagelab_translate::counters::WalkCounters;
 
 impl Simulation {

@@ -2,10 +2,10 @@
 //! arrived at them.
 
 use crate::agenda::address_bits::refuse_beyond_table;
+
 use crate::machine::activity::Activity;
 use crate::machine::kernels::changed_range;
 use crate::machine::simulation::Simulation;
-use crate::observe::statistics::Statistics;
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -148,7 +148,7 @@ impl Simulation {
             self.observers.windows.resume(self.programs.replayed);
         } else {
             self.charge_account(cpu);
-            let counted = Statistics::counts(self);
+            let counted = self.counts();
             self.observers.windows.stretch(*kind == EventKind::Measure, self.programs.replayed, counted);
         }
         Ok(())

@@ -14,12 +14,12 @@ use crate::machine::cpu::Cpu;
 use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::Simulation;
 use crate::machine::task::{LaneState, NextItem, TaskSlot};
-use crate::programs::Programs;
-use crate::programs::input::{Dispatch, Item};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_kernel::scheduler::ThreadKey;
+use pagelab_run::programs::Programs;
+use pagelab_run::programs::input::{Dispatch, Item};
 use pagelab_trace::ThreadIx;
 
 /// A thread that can run on a CPU.

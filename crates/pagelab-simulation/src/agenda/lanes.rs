@@ -3,10 +3,10 @@
 use crate::machine::activity::Activity;
 use crate::machine::scheduler::Scheduler;
 use crate::machine::task::{LaneState, NextItem, StackEntry, TaskSlot};
-use crate::programs::Programs;
-use crate::programs::input::Dispatch;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
+use pagelab_run::programs::Programs;
+use pagelab_run::programs::input::Dispatch;
 
 impl Scheduler {
     /// The next lane with work, or a suspended thread of it that can continue.

@@ -4,12 +4,12 @@ use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::CpuState;
 use crate::machine::simulation::Simulation;
 use crate::machine::task::LaneState;
-use crate::programs::account::walk_account;
-use crate::programs::role::Role;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, SpaceId};
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_run::programs::account::walk_account;
+use pagelab_run::programs::role::Role;
 use std::collections::BTreeSet;
 
 impl Simulation {

@@ -1,97 +1,44 @@
 //! A simulation before its first access: the CPUs, and what runs on each.
 
-use crate::config::Config;
 use crate::cpu::fast_path;
 use crate::machine::agenda::{Agenda, AgendaEntry};
 use crate::machine::cpu::Cpu;
 use crate::machine::kernels::Kernels;
 use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::{PlacedSource, ReplayOptions, Simulation};
-use crate::observe::Observers;
-use crate::programs::Programs;
-use crate::programs::engine_calls::WithEngineCalls;
-use crate::programs::input::Input;
-use crate::programs::load::{BackgroundLoad, Load};
-use crate::programs::reorder::Reordered;
-use crate::programs::role::Role;
-use crate::programs::vforks::with_vfork_waits;
 use pagelab_base::addr::LINE_SHIFT;
 use pagelab_base::error::EngineError;
-use pagelab_base::ids::{CoreId, CpuId, MachineCore, NodeId};
+use pagelab_base::ids::{MachineCore, NodeId};
 use pagelab_hardware::cache::ReplacementPolicy;
 use pagelab_hardware::core_model::CoreModel;
 use pagelab_kernel::home::ProcessTarget;
 use pagelab_kernel::layer::Layer;
 use pagelab_kernel::os::Os;
 use pagelab_kernel::threads::schedule::KernelThreads;
+use pagelab_run::config::Config;
+use pagelab_run::observe::Observers;
+use pagelab_run::programs::Programs;
+use pagelab_run::programs::cpus::Cpus;
+use pagelab_run::programs::engine_calls::WithEngineCalls;
+use pagelab_run::programs::input::Input;
+use pagelab_run::programs::load::{BackgroundLoad, Load};
+use pagelab_run::programs::reorder::Reordered;
+use pagelab_run::programs::role::Role;
+use pagelab_run::programs::vforks::with_vfork_waits;
 use pagelab_trace::Source;
 use pagelab_trace::sample::Sampled;
 use pagelab_translate::config::MachineConfig;
 use pagelab_translate::hardware::Hardware;
 
-/// The simulated CPUs: those that sources use, and further ones for kernel threads.
-struct Cpus {
-    /// Their numbers on the machine, ascending.
-    numbers: Vec<usize>,
-    threads_per_core: usize,
-    /// By kernel thread: index of its CPU among these.
-    of_threads: Vec<CpuId>,
-    /// By CPU: whether no source uses it.
-    is_kernel_only: Vec<bool>,
-}
-
-impl Cpus {
-    /// `used` are the CPUs of sources. Each kernel thread gets a CPU on an unused core; if there is none, an unused
-    /// CPU; otherwise one of the sources' CPUs, in turn.
-    fn new(mut used: Vec<usize>, kernel_threads: usize, threads_per_core: usize, total: usize) -> Self {
-        used.sort_unstable();
-        used.dedup();
-        let core = |cpu: &usize| cpu / threads_per_core;
-        let mut taken = used.clone();
-        let mut own = used.iter().copied().cycle();
-        let mut of_threads = Vec::new();
-        for _ in 0..kernel_threads {
-            let free_core = (0..total).find(|cpu| !taken.iter().any(|taken| core(taken) == core(cpu)));
-            let free = free_core.or_else(|| (0..total).find(|cpu| !taken.contains(cpu)));
-            taken.extend(free);
-            of_threads.push(free.or_else(|| own.next()).unwrap_or(0));
-        }
-        taken.sort_unstable();
-        let place = |cpu| taken.binary_search(cpu).expect("it has been taken").into();
-        let of_threads = of_threads.iter().map(place).collect();
-        let is_kernel_only = taken.iter().map(|cpu| !used.contains(cpu)).collect();
-        Self { numbers: taken, threads_per_core, of_threads, is_kernel_only }
+/// Passes the location of the CPUs to the kernels.
+fn pass_cpu_locations(cpus: &Cpus, os: &mut Os, machine: &MachineConfig) {
+    os.cores = cpus.machine_cores();
+    if machine.memory.sizes_for_kernel().is_empty() {
+        return;
     }
-
-    /// By CPU: index of its core among the cores in use. And the machine's number of each of these cores.
-    fn cores(&self) -> (Vec<CoreId>, Vec<MachineCore>) {
-        let of_cpus = self.machine_cores();
-        let mut cores = of_cpus.clone();
-        cores.dedup();
-        (of_cpus.iter().map(|number| cores.partition_point(|core| core < number).into()).collect(), cores)
-    }
-
-    /// By CPU: the machine's number of its core.
-    fn machine_cores(&self) -> Vec<MachineCore> {
-        self.numbers.iter().map(|cpu| (cpu / self.threads_per_core).into()).collect()
-    }
-
-    /// Passes the location of their CPUs to the kernels.
-    fn pass_cpu_locations(&self, os: &mut Os, machine: &MachineConfig) {
-        os.cores = self.machine_cores();
-        if machine.memory.sizes_for_kernel().is_empty() {
-            return;
-        }
-        let node = |&core: &MachineCore| machine.memory.node_of_core(core, machine.cores as usize);
-        let nodes: Vec<NodeId> = os.cores.iter().map(node).collect();
-        os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
-    }
-
-    /// Indices of CPUs among these.
-    fn places(&self, cpus: &[usize]) -> Vec<CpuId> {
-        let place = |cpu| self.numbers.binary_search(cpu).expect("the list was made of these");
-        cpus.iter().map(|cpu| place(cpu).into()).collect()
-    }
+    let node = |&core: &MachineCore| machine.memory.node_of_core(core, machine.cores as usize);
+    let nodes: Vec<NodeId> = os.cores.iter().map(node).collect();
+    os.layers.iter_mut().filter(|layer| layer.host.is_none()).for_each(|layer| layer.set_cpu_nodes(&nodes));
 }
 
 impl Simulation {
@@ -117,7 +64,7 @@ impl Simulation {
         let threads = machine.threads_per_core as usize;
         let places = Cpus::new(used, kernels.threads.len(), threads, machine.cores as usize * threads);
         let (core_of, cores) = places.cores();
-        places.pass_cpu_locations(&mut kernels.os, machine);
+        pass_cpu_locations(&places, &mut kernels.os, machine);
         let model = CoreModel::new(&machine.core, machine.cache.l1.latency_cycles.into());
         let cpu = |(core, &is_kernel_only)| {
             let mut cpu = Cpu::new(core, is_kernel_only, model.clone(), config.kernel.pcids);
@@ -229,27 +176,4 @@ fn first_entries(kthreads: &KernelThreads, load: &Load) -> Agenda {
     kthreads.alarms().for_each(|(at, thread)| agenda.enter(at, AgendaEntry::Alarm { thread }));
     load.arrivals().for_each(|(at, stream)| agenda.enter(at, AgendaEntry::Arrival { stream }));
     agenda
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernel_threads_get_cores_then_hardware_threads_then_the_programs_cpus() {
-        let place = |used: &[usize], threads, total| {
-            let cpus = Cpus::new(used.to_vec(), 3, threads, total);
-            let numbers: Vec<usize> = cpus.of_threads.iter().map(|&place| cpus.numbers[place]).collect();
-            (
-                numbers,
-                cpus.is_kernel_only.iter().filter(|&&is_kernel_only| is_kernel_only).count(),
-                cpus.cores().1.len(),
-            )
-        };
-        assert_eq!(place(&[0], 1, 8), (vec![1, 2, 3], 3, 4));
-        // Two cores with two hardware threads each: CPU 2 is on the free one.
-        assert_eq!(place(&[0], 2, 4), (vec![2, 1, 3], 3, 2));
-        assert_eq!(place(&[0, 2], 2, 4), (vec![1, 3, 0], 2, 2));
-        assert_eq!(place(&[1, 0], 1, 2), (vec![0, 1, 0], 0, 2));
-    }
 }

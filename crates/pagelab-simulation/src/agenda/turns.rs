@@ -8,13 +8,12 @@ use crate::machine::agenda::AgendaEntry;
 use crate::machine::cpu::{Cpu, CpuState};
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{LaneState, TaskSlot};
-use crate::observe::statistics::Statistics;
-use crate::programs::input::{Item, event_of};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
 use pagelab_base::step::BlockKey;
 use pagelab_hardware::core_model::clock::Class;
+use pagelab_run::programs::input::{Item, event_of};
 use pagelab_trace::{EventKind, ThreadIx};
 use std::sync::Arc;
 
@@ -236,7 +235,7 @@ impl Simulation {
         self.programs.replayed += done as u64;
         while self.observers.windows.next() == Some(self.programs.replayed) {
             self.charge_account(cpu);
-            let counted = Statistics::collect(self);
+            let counted = self.statistics();
             self.observers.windows.note(counted);
             if let Some(profile) =
                 self.observers.profile.as_mut().filter(|profile| profile.begins == self.programs.replayed)

@@ -1,9 +1,9 @@
 //! Statistics of instruction caches.
 
-use super::Statistics;
+use super::collector::Collector;
 use pagelab_hardware::cache::{CodeOwner, Hierarchy, HitLevel};
 
-impl Statistics {
+impl Collector {
     pub(super) fn instruction_caches(&mut self, caches: &Hierarchy) {
         if !caches.has_instruction_caches() {
             return;

@@ -1,7 +1,7 @@
 //! Statistics of the kernels: faults, mapping calls, reclaim, kernel threads, and the memory of each layer.
 
+use super::collector::Collector;
 use crate::machine::kernels::Kernels;
-use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_hardware::cache::HitLevel;
 use pagelab_kernel::ballooned::{BalloonPages, DeflationCounters};
@@ -10,7 +10,7 @@ use pagelab_kernel::fault::stage::{FaultCounters, Stage};
 use pagelab_kernel::layer::Layer;
 use pagelab_kernel::reclaim::ReclaimCounters;
 
-impl Statistics {
+impl Collector {
     pub(super) fn faults(&mut self, kernels: &Kernels) {
         let os = &kernels.os;
         let part = |nested: bool| {
@@ -371,7 +371,7 @@ impl Statistics {
     }
 }
 
-impl Statistics {
+impl Collector {
     /// What a host took back of its guests' memory.
     fn host_reclaim(&mut self, name: &str, counters: &ReclaimCounters, faults: &FaultCounters) {
         for (what, count, text) in [

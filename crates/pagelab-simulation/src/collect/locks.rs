@@ -1,8 +1,8 @@
 //! Statistics of waiting, by kind of lock.
 
+use super::collector::Collector;
 use crate::machine::kernels::Kernels;
 use crate::machine::scheduler::Scheduler;
-use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
 use pagelab_base::lock_kind::LockKind;
@@ -11,7 +11,7 @@ use pagelab_kernel::config::{FaultLock, KernelConfig};
 use pagelab_kernel::fault::stage::Fallback;
 use pagelab_kernel::layer::Layer;
 
-impl Statistics {
+impl Collector {
     /// Waits for lines of locks, if transfers of lines queue, and waits for locks that others hold, if there are
     /// others.
     pub(super) fn locks(&mut self, kernels: &Kernels, scheduler: &Scheduler, caches: &Hierarchy) {

@@ -1,11 +1,11 @@
 //! Statistics of page placement: contiguity, contiguity-aware paging and reservations.
 
-use crate::observe::statistics::Statistics;
+use super::collector::Collector;
 use pagelab_base::measure::Measure;
 use pagelab_kernel::fault::stage::FaultCounters;
 use pagelab_kernel::layer::Layer;
 
-impl Statistics {
+impl Collector {
     pub(super) fn contiguity(&mut self, layer: &str, state: &Layer, faults: &FaultCounters, runs_programs: bool) {
         let text = "Bytes of program memory that the layer's page-fault handler zeroed";
         self.add(Measure::bytes(format!("layer.{layer}.fault.zeroed_bytes"), faults.zeroed_bytes, text));

@@ -1,6 +1,7 @@
 //! Collects the statistics of a simulation, during the run or after its end.
 
 pub(crate) mod check;
+mod collector;
 mod instruction_cache;
 mod kernel;
 mod locks;
@@ -11,16 +12,17 @@ mod tlb;
 mod translation_cache;
 mod translation_units;
 
+use self::collector::Collector;
 use crate::machine::cpu::{AccessCounters, ByKernel};
 use crate::machine::kernels::Kernels;
 use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::Simulation;
-use crate::observe::statistics::Statistics;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::measure::{Measure, StatKind};
 use pagelab_hardware::cache::{CoreCacheStats, Hierarchy, HitLevel, Requester};
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::os::Os;
+use pagelab_run::observe::statistics::Statistics;
 use pagelab_tables::mmu_cache::SegmentCounts;
 use pagelab_translate::counters::{
     AbortedWalks, FrameTagCounters, PLACE_NAMES, SegmentCounters, SpeculationCounters, WALK_LEVELS, WALK_PLACES,
@@ -31,18 +33,20 @@ use pagelab_translate::hardware::Hardware;
 /// Meaning of the statistics `walk.aborted`.
 const ABORTED: &str = "page walks that ended in a page fault";
 
-impl Statistics {
+impl Simulation {
     /// All statistics of a simulation that has ended.
-    pub fn collect(simulation: &Simulation) -> Self {
-        Self::default().with(simulation)
+    pub fn statistics(&self) -> Statistics {
+        Collector(Statistics::default()).with(self)
     }
 
     /// The counts of a simulation so far, without states and without descriptions.
-    pub fn counts(simulation: &Simulation) -> Self {
-        Self { brief: true, ..Self::default() }.with(simulation)
+    pub(crate) fn counts(&self) -> Statistics {
+        Collector(Statistics { brief: true, ..Statistics::default() }).with(self)
     }
+}
 
-    fn with(self, simulation: &Simulation) -> Self {
+impl Collector {
+    fn with(self, simulation: &Simulation) -> Statistics {
         let mut stats = self;
         let Simulation { hw, kernels, scheduler, .. } = simulation;
         stats.program(scheduler, &hw.walks);
@@ -63,7 +67,7 @@ impl Statistics {
         stats.translation_caches(kernels);
         stats.layers(kernels);
         stats.sources(simulation);
-        stats
+        stats.0
     }
 
     fn kernel_branches(&mut self, scheduler: &Scheduler, kernels: &Kernels) {

@@ -1,10 +1,10 @@
 //! Statistics of prefetched lines and of memory nodes.
 
-use crate::observe::statistics::Statistics;
+use super::collector::Collector;
 use pagelab_hardware::cache::Hierarchy;
 use pagelab_hardware::cache::prefetch::CacheLevel;
 
-impl Statistics {
+impl Collector {
     pub(super) fn prefetches(&mut self, caches: &Hierarchy) {
         for (level, counts) in CacheLevel::ALL.into_iter().zip(caches.prefetched().into_iter().flatten()) {
             self.add_all(&format!("prefetch.{}", level.name()), counts.measures());

@@ -1,15 +1,15 @@
 //! Statistics by source, if there is more than one.
 
+use super::collector::Collector;
 use super::{ABORTED, classes};
 use crate::machine::simulation::Simulation;
-use crate::observe::statistics::Statistics;
-use crate::programs::account::Account;
-use crate::programs::role::Role;
-use pagelab_base::cycles::Cycles;
 use pagelab_base::measure::{Measure, StatKind};
 use pagelab_kernel::os::Os;
+use pagelab_run::observe::statistics::nearest_rank;
+use pagelab_run::programs::account::Account;
+use pagelab_run::programs::role::Role;
 
-impl Statistics {
+impl Collector {
     /// The accounts of the sources, and of kernel threads.
     pub(super) fn sources(&mut self, simulation: &Simulation) {
         let load = &simulation.programs.load;
@@ -144,26 +144,4 @@ fn sum<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
     let mut sum = Account::default();
     accounts.for_each(|account| sum.add(account));
     sum
-}
-
-/// The smallest of the sorted values that at least `percent` % of them do not exceed; 0 if there are none.
-fn nearest_rank(sorted: &[Cycles], percent: usize) -> Cycles {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    rank.checked_sub(1).map_or(Cycles::ZERO, |at| sorted[at])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::nearest_rank;
-    use pagelab_base::cycles::Cycles;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let hundred: Vec<Cycles> = (1..=100).map(Cycles).collect();
-        let percentiles = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
-        assert_eq!(percentiles(&hundred), [50, 99, 100]);
-        assert_eq!(percentiles(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
-        assert_eq!(percentiles(&[1, 2].map(Cycles)), [1, 2, 2]);
-        assert_eq!(percentiles(&[]), [0, 0, 0]);
-    }
 }

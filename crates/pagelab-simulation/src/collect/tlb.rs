@@ -1,8 +1,8 @@
 //! Statistics of the TLBs.
 
+use super::collector::Collector;
 use super::translation_units::summed;
 use crate::machine::scheduler::Scheduler;
-use crate::observe::statistics::Statistics;
 use pagelab_translate::counters::{LevelCounters, TLB_DATA, TLB_FETCH, TLB_KERNEL, TlbCounters};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
 use pagelab_translate::size_prediction::SizePredictor;
@@ -20,7 +20,7 @@ type NamedTlb = (&'static str, fn(&CoreUnits) -> &Tlb);
 
 const TLBS: [NamedTlb; 3] = [("l1d", |unit| &unit.l1d), ("l1i", |unit| &unit.l1i), ("l2", |unit| &unit.l2)];
 
-impl Statistics {
+impl Collector {
     /// What entries of several pages do, summed over the cores.
     pub(super) fn tlb_organisations(&mut self, hw: &Hardware) {
         for (name, tlb) in TLBS {

@@ -1,12 +1,12 @@
 //! Statistics of the translation caches in which walks of page faults start.
 
+use super::collector::Collector;
 use crate::machine::kernels::Kernels;
-use crate::observe::statistics::Statistics;
 use pagelab_base::ids::DIRECT_MAP;
 use pagelab_kernel::config::InvalidationCause;
 use pagelab_kernel::translation_cache::{LOWEST, TranslationCacheCounters, TranslationCaches};
 
-impl Statistics {
+impl Collector {
     pub(super) fn translation_caches(&mut self, kernels: &Kernels) {
         let layers = &kernels.os.layers;
         let caches: Vec<&TranslationCaches> =

@@ -1,11 +1,11 @@
 //! Statistics of translation units, summed over all cores.
 
-use crate::observe::statistics::Statistics;
+use super::collector::Collector;
 use pagelab_base::measure::Measure;
 use pagelab_translate::hardware::{CoreUnits, Hardware};
 use pagelab_translate::translation_unit::{GuestTlb, NestedTlb, StageStatistics, TranslationUnit, UnitCounts};
 
-impl Statistics {
+impl Collector {
     pub(super) fn translation_units(&mut self, hw: &Hardware) {
         let units = &hw.units;
         self.unit_of_walks::<NestedTlb>(units, |core| core.nested.as_ref().map(|unit| unit.counts));

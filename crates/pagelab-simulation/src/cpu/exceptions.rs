@@ -4,7 +4,6 @@ use crate::machine::activity::Activity;
 use crate::machine::cpu::Cpu;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::CallsAhead;
-use crate::observe::page_faults::SeenFault;
 use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -13,6 +12,7 @@ use pagelab_base::page_fault::PageFault;
 use pagelab_kernel::fault::{Ahead, Fault, FaultOutcome};
 use pagelab_kernel::fault_engine::mfoe::ahead::AheadCall;
 use pagelab_kernel::fault_engine::work::{EngineVerdict, EngineWork};
+use pagelab_run::observe::page_faults::SeenFault;
 use pagelab_trace::{Access, AccessKind};
 
 impl Simulation {

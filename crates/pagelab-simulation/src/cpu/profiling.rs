@@ -5,10 +5,6 @@ use std::ops::Range;
 use pagelab_trace::Batch;
 
 use crate::machine::simulation::Simulation;
-use crate::observe::profile::{
-    Area, Instruction, Miss, ProcessId, ProfiledAccess, SampledRef, SampledStage, SampledStep, StageCounts, StepMade,
-    WalkMade,
-};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -16,6 +12,10 @@ use pagelab_base::ids::{CpuId, LayerId};
 use pagelab_base::page_fault::Intent;
 use pagelab_hardware::core_model::clock::Class;
 use pagelab_kernel::fault::stage::{FaultCounters, Stage};
+use pagelab_run::observe::profile::{
+    Area, Instruction, Miss, ProcessId, ProfiledAccess, SampledRef, SampledStage, SampledStep, StageCounts, StepMade,
+    WalkMade,
+};
 use pagelab_translate::counters::{MadeRef, PLACE_NAMES};
 
 /// The counts of the fault stages, layer by layer.

@@ -1,7 +1,6 @@
 //! Making the references of a step.
 
 use crate::machine::task::StackEntry;
-use crate::observe::profile::Miss;
 use pagelab_base::addr::{FRAME_BYTES, LINE_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, CpuId, DIRECT_MAP, LayerId, SpaceId};
@@ -14,6 +13,7 @@ use pagelab_hardware::core_model::clock::CpuClock;
 use pagelab_hardware::core_model::{AddressOf, KernelRef};
 use pagelab_kernel::fault::stage::FaultCounters;
 use pagelab_kernel::layer::Layer;
+use pagelab_run::observe::profile::Miss;
 use pagelab_translate::hardware::Hardware;
 use pagelab_translate::walker::{Faulted, TranslationRequest};
 

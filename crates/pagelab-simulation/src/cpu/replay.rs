@@ -3,7 +3,6 @@
 use crate::machine::cpu::Filter;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{CallsAhead, SplitAccess};
-use crate::observe::RefusedAccess;
 use pagelab_base::addr::{LINE_BYTES, LINE_SHIFT, LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
@@ -15,6 +14,7 @@ use pagelab_hardware::cache::{CodeOwner, HitLevel, Requester};
 use pagelab_hardware::core_model::clock::CpuClock;
 use pagelab_hardware::core_model::{CoreModel, DataLocation, Timing};
 use pagelab_kernel::fault::FaultOutcome;
+use pagelab_run::observe::RefusedAccess;
 use pagelab_trace::{Access, AccessKind, Branches};
 use pagelab_translate::counters::place_index;
 use pagelab_translate::walker::{Faulted, TranslationRequest};

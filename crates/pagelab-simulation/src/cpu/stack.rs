@@ -8,7 +8,6 @@ use crate::machine::kernels::Kernels;
 use crate::machine::scheduler::Scheduler;
 use crate::machine::simulation::{Simulation, StackOutcome};
 use crate::machine::task::{StackEntry, Task};
-use crate::observe::profile::Miss;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::{CpuId, LayerId};
@@ -20,6 +19,7 @@ use pagelab_kernel::effects::Effects;
 use pagelab_kernel::fault::stage::Stage;
 use pagelab_kernel::layer::code::CODE_PATHS;
 use pagelab_kernel::locks::TaskId;
+use pagelab_run::observe::profile::Miss;
 
 impl Simulation {
     /// Runs the top activity until the stack is empty, the CPU blocks, or its clock passes `limit`.

@@ -3,7 +3,6 @@
 use crate::machine::activity::Activity;
 use crate::machine::pcids::{Pcids, Presence};
 use crate::machine::task::{CpuQueue, KernelTask, LaneState, NextItem, SuspendedThread, Task, TaskSlot};
-use crate::programs::input::Item;
 use pagelab_base::addr::{FRAME_SHIFT, LINE_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::{CoreId, SpaceId};
@@ -14,6 +13,7 @@ use pagelab_hardware::core_model::CoreModel;
 use pagelab_hardware::core_model::clock::{Class, CpuClock};
 use pagelab_kernel::scheduler::RunQueue;
 use pagelab_kernel::threads::schedule::KernelThreads;
+use pagelab_run::programs::input::Item;
 use pagelab_tables::mmu_cache::Asid;
 use pagelab_trace::{Access, AccessKind, ThreadIx};
 use pagelab_translate::counters::WALK_PLACES;

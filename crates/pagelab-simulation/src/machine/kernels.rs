@@ -1,6 +1,5 @@
 //! The kernels of all layers: their state, their threads, and what shootdowns need.
 
-use crate::config::Config;
 use crate::machine::pcids::{Generations, ShootdownCounters};
 use pagelab_base::addr::{FRAME_BYTES, MachineAddr, PhysAddr, VirtAddr};
 use pagelab_base::code_cost::CodeCost;
@@ -20,6 +19,7 @@ use pagelab_kernel::os::Os;
 use pagelab_kernel::threads::KernelThread;
 use pagelab_kernel::threads::schedule::KernelThreads;
 use pagelab_kernel::vma::VaRange;
+use pagelab_run::config::Config;
 use pagelab_trace::{EventKind, MapFlags};
 use pagelab_translate::hardware::Hardware;
 

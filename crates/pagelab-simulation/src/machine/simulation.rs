@@ -2,12 +2,12 @@
 
 use crate::machine::kernels::Kernels;
 use crate::machine::scheduler::Scheduler;
-use crate::observe::Observers;
-use crate::observe::profile::Profile;
-use crate::programs::Programs;
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
 use pagelab_base::ids::CpuId;
+use pagelab_run::observe::Observers;
+use pagelab_run::observe::profile::Profile;
+use pagelab_run::programs::Programs;
 use pagelab_trace::quantity::Bytes;
 use pagelab_trace::{Access, Branches, Source};
 use pagelab_translate::hardware::Hardware;

@@ -5,9 +5,6 @@
 
 use crate::machine::activity::Activity;
 use crate::machine::kernels::Kernels;
-use crate::observe::page_faults::SeenFault;
-use crate::observe::profile::Miss;
-use crate::programs::input::{Item, Part};
 use pagelab_base::addr::{LineAddr, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::ids::LayerId;
@@ -15,6 +12,9 @@ use pagelab_base::page_fault::Intent;
 use pagelab_base::step::{BlockKey, Step};
 use pagelab_kernel::fault::FaultOutcome;
 use pagelab_kernel::fault::stage::Stage;
+use pagelab_run::observe::page_faults::SeenFault;
+use pagelab_run::observe::profile::Miss;
+use pagelab_run::programs::input::{Item, Part};
 use pagelab_trace::ThreadIx;
 use std::collections::VecDeque;
 

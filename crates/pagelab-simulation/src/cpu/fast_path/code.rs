@@ -12,7 +12,6 @@ use super::nested::Nested;
 use super::nested_listed::NestedListed;
 use super::three_layers::ThreeLayers;
 use super::walker::Walker;
-use crate::config::Config;
 use crate::machine::simulation::{FastPath, Simulation};
 use pagelab_base::cycles::Cycles;
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +20,7 @@ use pagelab_base::host::{Portable, VectorWork, Vectors};
 use pagelab_base::ids::{CoreId, CpuId};
 use pagelab_hardware::core_model::{CompiledCore, CoreConfig, InOrder, Window};
 use pagelab_kernel::layer::Layer;
+use pagelab_run::config::Config;
 use pagelab_trace::{Access, Branches};
 use pagelab_translate::hardware::Hardware;
 

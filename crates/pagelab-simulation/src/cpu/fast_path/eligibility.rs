@@ -4,11 +4,11 @@
 //! is decided whether the fast path can simulate it. Parts that are ignored (`_`) only matter in the general code, or
 //! within code that both paths call. The conformance tests run every registered design with and without the fast path.
 
-use crate::config::{Config, EngineConfig};
 use pagelab_base::ids::{CoreId, LayerId};
 use pagelab_hardware::cache::CacheConfig;
 use pagelab_hardware::core_model::{BranchPredictor, CoreConfig};
 use pagelab_kernel::config::{HostMode, LayerConfig, SystemConfig};
+use pagelab_run::config::{Config, EngineConfig};
 use pagelab_translate::config::{MachineConfig, PrefetchConfig, TlbConfig};
 use pagelab_translate::hardware::{CoreUnits, Hardware};
 use pagelab_translate::translation_unit::LookUpPlace;

@@ -33,7 +33,7 @@ pub struct Statistics {
     /// Meanings, by the same names.
     pub meanings: BTreeMap<String, Meaning>,
     /// Collect counts only, without states and descriptions, since collecting often must be fast.
-    pub(crate) brief: bool,
+    pub brief: bool,
 }
 
 impl Statistics {
@@ -41,7 +41,7 @@ impl Statistics {
     ///
     /// # Panics
     /// If there is one of this name already.
-    pub(crate) fn add(&mut self, Measure { name, value, meaning }: Measure) {
+    pub fn add(&mut self, Measure { name, value, meaning }: Measure) {
         if self.brief && meaning.is_state {
             return;
         }
@@ -57,29 +57,29 @@ impl Statistics {
     }
 
     /// Adds the statistics of a part, behind a prefix.
-    pub(crate) fn add_all(&mut self, prefix: &str, measures: Vec<Measure>) {
+    pub fn add_all(&mut self, prefix: &str, measures: Vec<Measure>) {
         for measure in measures {
             self.add(Measure { name: format!("{prefix}.{}", measure.name), ..measure });
         }
     }
 
     /// Adds a state at the end of the run.
-    pub(crate) fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
+    pub fn state(&mut self, name: impl Into<String>, value: u64, unit: &'static str, text: impl Into<String>) {
         self.add(Measure::state(name, value, unit, text));
     }
 
     /// Adds a count of events.
-    pub(crate) fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+    pub fn count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
         self.add(Measure::count(name, value, text));
     }
 
     /// Adds a count that depends on timing.
-    pub(crate) fn timed_count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
+    pub fn timed_count(&mut self, name: impl Into<String>, value: u64, text: impl Into<String>) {
         self.add(Measure::timed_count(name, value, text));
     }
 
     /// Adds cycles that were spent.
-    pub(crate) fn cycles(&mut self, name: impl Into<String>, value: Cycles, text: impl Into<String>) {
+    pub fn cycles(&mut self, name: impl Into<String>, value: Cycles, text: impl Into<String>) {
         self.add(Measure::cycles(name, value, text));
     }
 
@@ -131,5 +131,27 @@ impl Statistics {
             self.add(Measure { name: format!("program.{name}"), value, meaning });
         }
         self
+    }
+}
+
+/// The smallest of the sorted values that at least `percent` % of them do not exceed; 0 if there are none.
+pub fn nearest_rank(sorted: &[Cycles], percent: usize) -> Cycles {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    rank.checked_sub(1).map_or(Cycles::ZERO, |at| sorted[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_rank;
+    use pagelab_base::cycles::Cycles;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<Cycles> = (1..=100).map(Cycles).collect();
+        let percentiles = |sorted: &[Cycles]| [50, 99, 100].map(|percent| nearest_rank(sorted, percent).0);
+        assert_eq!(percentiles(&hundred), [50, 99, 100]);
+        assert_eq!(percentiles(&[7, 8, 9].map(Cycles)), [8, 9, 9]);
+        assert_eq!(percentiles(&[1, 2].map(Cycles)), [1, 2, 2]);
+        assert_eq!(percentiles(&[]), [0, 0, 0]);
     }
 }

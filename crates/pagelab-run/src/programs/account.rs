@@ -34,7 +34,7 @@ pub struct FaultCounts {
 
 /// Index of a source's account among those of walks.
 #[inline]
-pub(crate) fn walk_account(input: usize) -> usize {
+pub fn walk_account(input: usize) -> usize {
     WalkCounters::NO_SOURCE + 1 + input
 }
 
@@ -61,7 +61,7 @@ impl FaultCounts {
 
     /// Adds what the kernels have counted since `looked`, and updates `looked` to the current counts. Called at every
     /// turn; most turns have no fault.
-    pub(crate) fn add_since(&mut self, os: &Os, looked: &mut Self) {
+    pub fn add_since(&mut self, os: &Os, looked: &mut Self) {
         let (mut minor, mut major) = (0, 0);
         for &top in os.tops() {
             let faults = &os.faults[top];

@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod arrivals;
+pub mod cpus;
 pub mod engine_calls;
 pub mod feed;
 pub mod input;

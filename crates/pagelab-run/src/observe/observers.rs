@@ -33,14 +33,14 @@ pub struct Observers {
 
 impl Observers {
     /// Records an access that a kernel refused, if there are not enough examples yet.
-    pub(crate) fn note_refused(&mut self, access: RefusedAccess) {
+    pub fn note_refused(&mut self, access: RefusedAccess) {
         if self.refused.len() < REFUSED_EXAMPLES {
             self.refused.push(access);
         }
     }
 
     /// The profile, unless the program is in a skipped stretch.
-    pub(crate) fn measuring_profile(&mut self) -> Option<&mut Profile> {
+    pub fn measuring_profile(&mut self) -> Option<&mut Profile> {
         self.profile.as_deref_mut().filter(|_| !self.windows.is_between())
     }
 }

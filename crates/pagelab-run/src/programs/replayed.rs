@@ -27,13 +27,13 @@ pub struct Programs {
     /// The sources by role, and the accounts of those that have ended.
     pub load: Load,
     /// Accesses of the main sources that have been replayed; of the arrivals if there is no main source.
-    pub(crate) replayed: u64,
+    pub replayed: u64,
     /// The kernels' counts of page faults when they were last charged to a source or to kernel threads.
     seen_faults: FaultCounts,
     /// The counts of page faults for kernel threads.
     thread_faults: FaultCounts,
     /// Cycles by class of the programs' CPUs while they worked for no source.
-    pub(crate) unowned: [Cycles; Class::ALL.len()],
+    pub unowned: [Cycles; Class::ALL.len()],
     /// Maximum of accesses of each source.
     max_accesses: Option<u64>,
     /// Accesses of a source that may be buffered for threads that lag behind (`engine.input_window_accesses`).
@@ -42,7 +42,7 @@ pub struct Programs {
 
 impl Programs {
     /// The sources of a run before its start. `max_accesses` and `window` also apply to sources that start later.
-    pub(crate) fn new(inputs: Vec<Input>, load: Load, max_accesses: Option<u64>, window: u64) -> Self {
+    pub fn new(inputs: Vec<Input>, load: Load, max_accesses: Option<u64>, window: u64) -> Self {
         let (seen_faults, thread_faults) = (FaultCounts::default(), FaultCounts::default());
         let unowned = [Cycles::ZERO; Class::ALL.len()];
         Self { inputs, load, replayed: 0, seen_faults, thread_faults, unowned, max_accesses, window }
@@ -66,7 +66,7 @@ impl Programs {
 
     /// Charges the kernels' counts of page faults since the last call to a source, or to kernel threads.
     #[inline]
-    pub(crate) fn charge_faults(&mut self, input: Option<usize>, os: &Os) {
+    pub fn charge_faults(&mut self, input: Option<usize>, os: &Os) {
         let faults = match input {
             Some(input) => &mut self.inputs[input].account.faults,
             None => &mut self.thread_faults,
@@ -75,7 +75,7 @@ impl Programs {
     }
 
     /// The space of a process; creates it if there is none.
-    pub(crate) fn space_of(
+    pub fn space_of(
         &mut self,
         cpu: CpuId,
         input: usize,
@@ -93,7 +93,7 @@ impl Programs {
     /// Refuses a source whose instructions have no addresses, by which the design at `key` predicts. The first accesses
     /// of each part of a batch decide. Accesses that no instruction makes have no address in any source: those of
     /// kernels, and the touches that stand for skipped accesses, which retire no instructions.
-    pub(crate) fn ensure_pc(&self, input: usize, key: &str, accesses: &[Access]) -> Result<(), EngineError> {
+    pub fn ensure_pc(&self, input: usize, key: &str, accesses: &[Access]) -> Result<(), EngineError> {
         let lacks_pc = |access: &Access| access.pc == 0 && access.gap > 0 && !access.maker.is_kernel();
         if !accesses.iter().take(ACCESSES_WITH_PC).any(lacks_pc) {
             return Ok(());
@@ -107,13 +107,13 @@ impl Programs {
     }
 
     /// Makes all sources deliver call stacks; must be called before they are read.
-    pub(crate) fn enable_call_stacks(&mut self) -> Result<Vec<Option<Arc<CallStacks>>>, EngineError> {
+    pub fn enable_call_stacks(&mut self) -> Result<Vec<Option<Arc<CallStacks>>>, EngineError> {
         self.inputs.iter_mut().map(Input::enable_call_stacks).collect()
     }
 
     /// Whether windows and the warm-up are counted in the accesses of this source.
     #[inline]
-    pub(crate) fn is_counted_in_windows(&self, input: usize) -> bool {
+    pub fn is_counted_in_windows(&self, input: usize) -> bool {
         input < self.load.mains || self.load.mains == 0
     }
 
@@ -124,7 +124,7 @@ impl Programs {
     }
 
     /// Adds a process of a stream that arrives on a CPU. Returns its index among the sources.
-    pub(crate) fn add_arrival(
+    pub fn add_arrival(
         &mut self,
         stream: usize,
         at: Cycles,
@@ -145,7 +145,7 @@ impl Programs {
     }
 
     /// Restarts a co-runner that has ended. Returns its CPUs.
-    pub(crate) fn restart(
+    pub fn restart(
         &mut self,
         input: usize,
         number: usize,

@@ -70,12 +70,17 @@ impl BackgroundLoad {
 
 /// A stream during a run, with its CPUs as simulated.
 #[derive(Clone)]
-pub(crate) struct StreamState {
-    pub(crate) open: Open,
-    pub(crate) cpus: Vec<CpuId>,
-    pub(crate) home: ProcessTarget,
-    pub(crate) times: Times,
-    pub(crate) next: Option<Cycles>,
+pub struct StreamState {
+    /// Opens its source.
+    pub open: Open,
+    /// The CPUs that its processes may run on.
+    pub cpus: Vec<CpuId>,
+    /// Where its processes run.
+    pub home: ProcessTarget,
+    /// When processes arrive that are still to come, after `next`.
+    pub times: Times,
+    /// When the next one arrives; none if no other does.
+    pub next: Option<Cycles>,
 }
 
 /// The sources of a run, by role.
@@ -83,33 +88,36 @@ pub(crate) struct StreamState {
 pub struct Load {
     /// Main sources: the first inputs.
     pub mains: usize,
-    pub(crate) mains_left: usize,
+    /// Main sources that have not ended.
+    pub mains_left: usize,
     /// When the last main source ended.
     pub main_end: Cycles,
-    pub(crate) co_runners: Vec<Open>,
+    /// By co-runner: opens its source.
+    pub co_runners: Vec<Open>,
     /// Number of completed rounds of co-runners.
     pub co_runs: u64,
     /// By co-runner: the account of its completed rounds.
     pub co_runner_accounts: Vec<Account>,
-    pub(crate) streams: Vec<StreamState>,
+    /// The streams of arrivals.
+    pub streams: Vec<StreamState>,
     /// Whether there is background load.
     pub has_background: bool,
     /// Number of arrivals that have not ended.
-    pub(crate) live: usize,
+    pub live: usize,
     /// Cycles from arrival to exit, for arrivals that have ended.
     pub sojourns: Vec<Cycles>,
     /// Sum of the accounts of arrivals that have ended.
     pub arrival_account: Account,
     /// Inputs that have just ended.
-    pub(crate) ended: Vec<usize>,
+    pub ended: Vec<usize>,
     /// Indices of inputs that can be reused.
-    pub(crate) vacant: Vec<usize>,
+    pub vacant: Vec<usize>,
 }
 
 impl Load {
     /// `mains` inputs exist; `homes` are the targets of the streams' processes, and `dense` converts CPU numbers to
     /// those simulated.
-    pub(crate) fn new(
+    pub fn new(
         config: &Config,
         mains: usize,
         background: BackgroundLoad,
@@ -139,26 +147,26 @@ impl Load {
     }
 
     /// The next arrival of each stream: its time and the stream's number.
-    pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
+    pub fn arrivals(&self) -> impl Iterator<Item = (Cycles, usize)> + '_ {
         self.streams.iter().enumerate().filter_map(|(stream, state)| Some((state.next?, stream)))
     }
 
     /// Advances a stream to its next arrival. Returns the time of that, and the CPUs of the stream.
-    pub(crate) fn next_arrival(&mut self, stream: usize) -> (Option<Cycles>, &[CpuId]) {
+    pub fn next_arrival(&mut self, stream: usize) -> (Option<Cycles>, &[CpuId]) {
         let state = &mut self.streams[stream];
         state.next = state.times.next();
         (state.next, &state.cpus)
     }
 
     /// Counts the end of a main source; true if it was the last one.
-    pub(crate) fn end_main(&mut self, now: Cycles) -> bool {
+    pub fn end_main(&mut self, now: Cycles) -> bool {
         self.mains_left -= 1;
         self.main_end = self.main_end.max(now);
         self.mains_left == 0
     }
 
     /// Counts the end of an arrival that lived for `sojourn` cycles. Its index can be reused.
-    pub(crate) fn end_arrival(&mut self, input: usize, sojourn: Cycles, account: &Account) {
+    pub fn end_arrival(&mut self, input: usize, sojourn: Cycles, account: &Account) {
         self.live -= 1;
         self.sojourns.push(sojourn);
         self.arrival_account.add(account);
@@ -166,7 +174,7 @@ impl Load {
     }
 
     /// Counts a completed round of a co-runner.
-    pub(crate) fn end_round(&mut self, number: usize, account: &Account) {
+    pub fn end_round(&mut self, number: usize, account: &Account) {
         self.co_runs += 1;
         self.co_runner_accounts[number].add(account);
     }
@@ -182,7 +190,7 @@ impl Load {
     }
 
     /// Whether everything that the run waits for has ended.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.mains_left == 0 && self.live == 0 && !self.is_open()
     }
 }
