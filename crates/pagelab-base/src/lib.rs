@@ -10,6 +10,7 @@ pub mod choice;
 pub mod code_cost;
 pub mod cycles;
 pub mod error;
+pub mod hash_tiers;
 pub mod host;
 pub mod ids;
 pub mod io;

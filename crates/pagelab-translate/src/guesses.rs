@@ -1,10 +1,11 @@
 //! Walks beside which an access may go on with a guess: when a speculation is asked, told and judged.
 
 use crate::hardware::Hardware;
-use crate::speculation::{FoundPage, MissedAccess, Outcome};
+use crate::speculation::{FoundPage, Guess, MissedAccess, Outcome};
 use crate::walker::{Faulted, TranslationRequest};
-use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, VirtAddr};
+use pagelab_base::addr::{FRAME_SHIFT, MachineAddr};
 use pagelab_base::cycles::Cycles;
+use pagelab_base::hash_tiers::HashDomain;
 use pagelab_base::ids::CoreId;
 use pagelab_base::page_fault::{Intent, Origin};
 use pagelab_base::translation::Translation;
@@ -28,7 +29,10 @@ impl Hardware {
         let Some(unit) = self.units[core].speculation.as_ref().filter(|_| is_guessed) else {
             return self.walk_all(layers, wanted, cycles);
         };
-        let missed = MissedAccess { asid, va, pc, intent };
+        let frames = layers[wanted.space.layer].memory.frames.allocator.frames();
+        let process = wanted.space.index.index() as u64;
+        let domain = HashDomain { process, first: frames.start.0, frames: frames.end.0 - frames.start.0 };
+        let missed = MissedAccess { asid, va, pc, intent, domain };
         let (guess, run_pages) = (unit.design.guess(&missed), unit.design.run_pages());
         let (begun, mut walk) = (self.caches.time(), Cycles::ZERO);
         let walked = self.walk_all(layers, wanted, &mut walk);
@@ -44,50 +48,53 @@ impl Hardware {
             Err(_) if guess.is_none() => return walked,
             Err(_) => None,
         };
-        let outcome = match (guess, found) {
-            (_, None) => Outcome::Faulted,
-            (None, Some(_)) => Outcome::NoGuess,
-            (Some(frame), Some(found)) if frame == found.frame(&missed) => Outcome::Right,
-            (Some(_), Some(_)) => Outcome::Wrong,
+        let outcome = match found {
+            None => Outcome::Faulted,
+            Some(_) if guess.is_none() => Outcome::NoGuess,
+            Some(found) if guess.frames().contains(&found.frame(&missed)) => Outcome::Right,
+            Some(_) => Outcome::Wrong,
         };
-        self.judge(&missed, core, outcome, guess, (before, begun, walk));
+        let found_frame = found.map(|found| found.frame(&missed));
+        self.judge(&missed, core, (outcome, found_frame), &guess, (before, begun, walk));
         if let Some((unit, found)) = self.units[core].speculation.as_mut().zip(found) {
             unit.learn(&missed, &found);
         }
         walked
     }
 
-    /// Counts a guess, and accesses its line if it was wrong and in time. `before` are the cycles before the walk,
-    /// which began at `begun`.
+    /// Counts a guess, and makes the references to its frames if it was in time. `before` are the cycles before the
+    /// walk, which began at `begun`.
     fn judge(
         &mut self,
         missed: &MissedAccess,
         core: CoreId,
-        outcome: Outcome,
-        guess: Option<u64>,
+        (outcome, found): (Outcome, Option<u64>),
+        guess: &Guess,
         (before, begun, walk): (Cycles, Cycles, Cycles),
     ) {
         let Some(unit) = &mut self.units[core].speculation else { return };
         self.guessed = unit.judge(outcome, before, walk);
-        let is_wrong = matches!(outcome, Outcome::Wrong | Outcome::Faulted);
-        // Beyond the machine's memory there is no line.
-        let wrong = guess.filter(|&frame| is_wrong && unit.is_in_time(walk) && frame < self.frames);
-        if let Some(frame) = wrong {
-            let from = begun + unit.timing.latency;
-            let served = self.access_wrongly(core, missed.va, frame, from);
-            let counts = &mut self.units[core].speculation.as_mut().expect("it was just there").counts;
-            counts.lines += 1;
-            counts.lines_of_memory += u64::from(served == HitLevel::Dram);
+        if !unit.is_in_time(walk) {
+            return;
         }
-    }
-
-    /// Accesses the line of an address in a wrong frame, which is no access of the program. Returns where it was.
-    fn access_wrongly(&mut self, core: CoreId, va: VirtAddr, frame: u64, from: Cycles) -> HitLevel {
+        let (from, goes_on) = (begun + unit.timing.latency, unit.design.goes_on());
         let now = self.caches.time();
-        let line = MachineAddr(frame << FRAME_SHIFT | va.offset_in(1 << FRAME_SHIFT)).line();
         self.caches.set_time(from);
-        let served = self.caches.access_for_nothing(core, line);
+        // Beyond the machine's memory there is no line. With the right frame, the access itself asks for its line.
+        let asked = |&&frame: &&u64| frame < self.frames && !(goes_on && found == Some(frame));
+        for &frame in guess.frames().iter().filter(asked) {
+            let line = MachineAddr(frame << FRAME_SHIFT | missed.va.offset_in(1 << FRAME_SHIFT)).line();
+            let served = match goes_on {
+                true => Some(self.caches.access_for_nothing(core, line)),
+                false => self.caches.prefetch_beside_walk(core, line),
+            };
+            if found != Some(frame)
+                && let Some((served, unit)) = served.zip(self.units[core].speculation.as_mut())
+            {
+                unit.counts.lines += 1;
+                unit.counts.lines_of_memory += u64::from(served == HitLevel::Dram);
+            }
+        }
         self.caches.set_time(now);
-        served
     }
 }

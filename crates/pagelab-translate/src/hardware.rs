@@ -163,9 +163,10 @@ impl Hardware {
         let seed = config.seed;
         let mut caches = Hierarchy::new(&machine.cache, cores, seed)
             .map_err(|e| EngineError::config(format!("machine.cache.{}", e.key), e.what))?;
-        if !machine.prefetch.is_off() || !machine.memory.is_plain() {
+        let fetches = machine.tlb.speculation.fetches();
+        if !machine.prefetch.is_off() || !machine.memory.is_plain() || fetches {
             let of_core = core_numbers.iter().map(|&core| machine.memory.node_of_core(core, machine.cores as usize));
-            caches.set_traffic(machine.prefetch.levels(), &machine.memory, of_core.collect());
+            caches.set_traffic(machine.prefetch.levels(), fetches, &machine.memory, of_core.collect());
         }
         caches.set_bulk(&machine.bulk, &machine.memory);
         let numbers: Vec<usize> = core_numbers.iter().map(|core| core.index()).collect();

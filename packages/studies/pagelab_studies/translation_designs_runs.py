@@ -139,6 +139,16 @@ DESIGNS = (
     _entries("coalesced TLB entries, contiguity-aware paging", "coalesced", "radix-ca-paging"),
     _guesses("SpecTLB, PTEMagnet", {"model": "spec-tlb", "region_pages": 8}, "radix-ptemagnet"),
     _guesses("SpOT, contiguity-aware paging", {"model": "spot"}, "radix-ca-paging"),
+    # It refuses guests.
+    Design(
+        "Revelator",
+        "radix",
+        settings=(
+            'system.layers.native.placement={"kind":"hash-tiers"}',
+            "machine.tlb.speculation.model=revelator",
+        ),
+        is_laid_out=True,
+    ),
     _stage(LARGE_TLB, "tlb.stages.large", is_timed=True),
     _stage(REALISTIC_TLB, "tlb.stages.large", {"entries": 65536, "latency_cycles": 27}, is_timed=True),
     _stage("victim TLB of 64 entries", "tlb.stages.victim", {"entries": 64}),

@@ -11,6 +11,7 @@ mod eager;
 mod fair;
 mod fault_walks;
 mod files;
+mod hash_tiers;
 mod host_memory;
 mod interleavings;
 mod late_segments;

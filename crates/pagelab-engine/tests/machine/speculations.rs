@@ -2,7 +2,7 @@
 
 use crate::common::{ScriptWriter, assert_conserved, config, run};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, Protection};
+use pagelab_trace::{Access, AccessKind, EventKind, Maker, MapFlags, ProcessIx, Protection};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const PAGES: u64 = 256;
@@ -152,6 +152,80 @@ fn a_right_guess_takes_the_longer_of_data_and_walk() {
             assert_eq!(guessed_data + waited, look_up + whole, "page {page}, guess after {latency}");
         }
     }
+}
+
+/// Small caches, so that lines come from the L3 or from memory.
+const SMALL_CACHES: [&str; 2] = [
+    r#"machine.cache.l1={"size_bytes":"2KiB","ways":2,"latency_cycles":4}"#,
+    r#"machine.cache.l2={"size_bytes":"8KiB","ways":4,"latency_cycles":12}"#,
+];
+const BY_HASH: &str = r#"system.layers.native.placement={"kind":"hash-tiers"}"#;
+
+fn revelator(more: &str) -> String {
+    format!(r#"machine.tlb.speculation={{"model":"revelator"{more}}}"#)
+}
+
+#[test]
+fn lines_of_hashed_frames_are_fetched_beside_walks() {
+    let set = |core, more: &[&'static str]| [&SMALL_CACHES[..], &[core, BY_HASH], more].concat();
+    for core in [IN_ORDER, WINDOW] {
+        let plain = pass("radix", &set(core, &[]));
+        let model = revelator("");
+        let fetched = pass("radix", &[&set(core, &[])[..], &[&model]].concat());
+        assert_eq!(counts(&fetched, ["right", "wrong", "none", "hidden_walks"]), [PAGES, 0, 0, 0], "{core}");
+        for name in ["walk.count", "walk.refs", "l1d.misses.data"] {
+            assert_eq!(fetched.values[name], plain.values[name], "{name}");
+        }
+        // Each walk fetches the line that its access needs, and two of frames that it does not find.
+        let fetches = ["issued", "useful", "late"].map(|name| fetched.values[&format!("prefetch.l2.{name}")]);
+        assert_eq!(fetches[1] + fetches[2], PAGES, "{core}: {fetches:?}");
+        let [wrong_lines] = counts(&fetched, ["wrong_lines"]);
+        assert_eq!(fetches[0], PAGES + wrong_lines);
+        assert!(wrong_lines > PAGES, "but for lines that are near already: {wrong_lines}");
+        assert!(fetched.values["cycles"] < plain.values["cycles"], "{core}");
+    }
+}
+
+#[test]
+fn an_access_waits_for_its_walk_and_for_what_is_left_of_the_fetch() {
+    let timed = |model: &str, page: u64| {
+        let set = [&SMALL_CACHES[..], &[IN_ORDER, BY_HASH, model]].concat();
+        let stats = difference("radix", &set, |script, whole| {
+            map(script, PAGES);
+            (0..2).for_each(|_| (0..PAGES).for_each(|page| load(script, 0x40_1000, page)));
+            (0..u64::from(whole)).for_each(|_| load(script, 0x40_1000, page));
+        });
+        ["cycles.data_stall", "cycles.translation", "walk.cycles"].map(|name| stats.values[name])
+    };
+    let mut shorter = 0;
+    for page in [3, 17, 60, 100] {
+        let [data, translation, walk] = timed(r#"machine.tlb.speculation={"model":"none"}"#, page);
+        assert!(data > 12, "its line is beyond the L2: {data}");
+        for latency in [0, 2, walk - 1, walk, 1000] {
+            let model = revelator(&format!(r#","tiers":1,"latency_cycles":{latency}"#));
+            let [fetched, same_translation, same_walk] = timed(&model, page);
+            assert_eq!((same_translation, same_walk), (translation, walk), "page {page}, fetched after {latency}");
+            let expected = if latency < walk { (latency + data).saturating_sub(walk).max(12) } else { data };
+            assert_eq!(fetched, expected, "page {page}, {data} cycles, walk {walk}, fetched after {latency}");
+            shorter += u64::from(fetched < data);
+        }
+    }
+    assert!(shorter > 8, "{shorter}");
+}
+
+#[test]
+fn a_childs_pages_have_the_frames_of_its_parents_hash() {
+    let stats = difference("radix", &[BY_HASH, &revelator("")], |script, whole| {
+        map(script, PAGES);
+        (0..2).for_each(|_| (0..PAGES).for_each(|page| load(script, 0x40_1000, page)));
+        script.event(0, EventKind::Fork { child: ProcessIx(1) });
+        let child = script.thread(1);
+        for page in 0..if whole { PAGES } else { 0 } {
+            script.load(child, BASE + page * 4096);
+        }
+    });
+    let [right, wrong, none] = counts(&stats, ["right", "wrong", "none"]);
+    assert_eq!((right, wrong, none), (0, PAGES, 0), "the child has another number");
 }
 
 /// A script in which page 5 of a region has moved to another frame, and its old frame is that of page 130: after a

@@ -39,7 +39,21 @@ fn impossible_speculations() {
     refused("spot", r#","confidence":0"#, ".confidence", &["1 to 3"]);
     refused("spot", r#","initial":4"#, ".initial", &["0 to 3"]);
     refused("spot", r#","run_pages":0"#, ".run_pages", &["1 to 512"]);
+    refused("revelator", r#","tiers":9"#, ".tiers", &["9 is out of range", "1 to 8"]);
+    refused("revelator", r#","window":0"#, ".window", &["0 is out of range", "1 to 65536"]);
+    refused("revelator", r#","least_share_percent":101"#, ".least_share_percent", &["101", "0 to 100"]);
     refused("spectlb", "", ".model", &["spectlb", "spec-tlb"]);
+}
+
+#[test]
+fn guesses_by_a_hash_need_a_kernel_that_places_pages_by_it() {
+    let model = set("revelator", "");
+    refused("revelator", "", "", &["system.layers.native.placement", "hash-tiers", "model=none"]);
+    let both = ["guest", "host"].map(|layer| format!(r#"system.layers.{layer}.placement={{"kind":"hash-tiers"}}"#));
+    assert_refused(&[("nested-radix", &[&both[0], &both[1], &model], KEY, &["guest", "model=none"])]);
+    let native = r#"system.layers.native.placement={"kind":"hash-tiers"}"#;
+    assert_refused(&[("radix", &[native, &model, "machine.cache.l2=null"], KEY, &["machine.cache.l2"])]);
+    config("radix", &[native, &model]);
 }
 
 /// A run of a program whose instructions have no addresses.

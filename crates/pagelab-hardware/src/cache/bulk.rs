@@ -169,7 +169,7 @@ mod tests {
             let mut plain = Hierarchy::new(&sandy_bridge(), cores, 1).unwrap();
             plain.set_bulk(&BulkConfig { cost: Some(BulkCost::Bandwidth), ..BulkConfig::default() }, &memory);
             let mut timed = plain.clone();
-            timed.set_traffic([&LevelPrefetchConfig::OFF; 3], &memory, vec![NodeId::FIRST; cores]);
+            timed.set_traffic([&LevelPrefetchConfig::OFF; 3], false, &memory, vec![NodeId::FIRST; cores]);
             let mut rng = Rng::new(8, "streams");
             for _ in 0..1000 {
                 let core = CoreId::from(rng.below(cores as u64) as usize);

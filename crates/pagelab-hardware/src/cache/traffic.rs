@@ -46,7 +46,7 @@ pub struct Traffic {
     now: Cycles,
     /// Units of L1 and L2 for one core after the other, then the L3's unit.
     units: Vec<Unit>,
-    /// Whether any of them has a prefetcher.
+    /// Whether any of them has a prefetcher, or lines are fetched beside walks.
     prefetches: bool,
     /// Whether a prefetcher of the L3 follows walks.
     follows_walks: bool,
@@ -63,8 +63,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    fn new(levels: [&LevelPrefetchConfig; 3], memory: Option<MainMemory>, cores: usize) -> Self {
-        let prefetches = levels.iter().any(|level| level.is_on());
+    fn new(levels: [&LevelPrefetchConfig; 3], beside_walks: bool, memory: Option<MainMemory>, cores: usize) -> Self {
+        let prefetches = beside_walks || levels.iter().any(|level| level.is_on());
         let private = (0..cores).flat_map(|_| [Unit::new(levels[0]), Unit::new(levels[1])]);
         let (line, by) = (LineAddr(0), Requester::Data);
         Self {
@@ -161,11 +161,18 @@ impl Traffic {
 
 impl Hierarchy {
     /// Gives requests times, adds prefetchers to the levels L1 to L3 if any is on, and gives memory its nodes.
-    /// `of_core` is the node of each core.
-    pub fn set_traffic(&mut self, levels: [&LevelPrefetchConfig; 3], memory: &MemoryConfig, of_core: Vec<NodeId>) {
+    /// `beside_walks`: whether lines are fetched beside walks ([`Self::prefetch_beside_walk`]). `of_core` is the node
+    /// of each core.
+    pub fn set_traffic(
+        &mut self,
+        levels: [&LevelPrefetchConfig; 3],
+        beside_walks: bool,
+        memory: &MemoryConfig,
+        of_core: Vec<NodeId>,
+    ) {
         let plain = self.latency[HitLevel::Dram as usize].into();
         let memory = (!memory.is_plain()).then(|| MainMemory::new(memory, of_core, plain));
-        self.traffic = Some(Box::new(Traffic::new(levels, memory, self.private.len())));
+        self.traffic = Some(Box::new(Traffic::new(levels, beside_walks, memory, self.private.len())));
         self.private.iter_mut().for_each(|private| private.l1.watch());
         self.code = Code::choose_timed(&self.private, self.l3.as_ref());
     }
@@ -252,7 +259,7 @@ impl Hierarchy {
 
     /// Statistics of prefetchers by level, if there are any.
     pub fn prefetched(&self) -> Option<[PrefetchCounts; 3]> {
-        let units = &self.traffic.as_ref().filter(|traffic| traffic.units.iter().any(Unit::is_on))?.units;
+        let units = &self.traffic.as_ref().filter(|traffic| traffic.prefetches)?.units;
         let mut all = [PrefetchCounts::default(); 3];
         let (l3, private) = units.split_last()?;
         private.iter().enumerate().for_each(|(n, unit)| all[n % 2].add(&unit.counts()));
@@ -397,7 +404,7 @@ mod tests {
     }
 
     fn set(caches: &mut Hierarchy, levels: [&LevelPrefetchConfig; 3]) {
-        caches.set_traffic(levels, &MemoryConfig::default(), vec![NodeId::FIRST; caches.cores()]);
+        caches.set_traffic(levels, false, &MemoryConfig::default(), vec![NodeId::FIRST; caches.cores()]);
     }
 
     /// A random request, like the engine's, and its latency. One core at a time goes through memory line by line.

@@ -121,6 +121,8 @@ pub trait Policy: Sized {
     const LOCKS: bool = false;
     /// Whether the kernel may also map folios.
     const BESIDE_FOLIOS: bool = false;
+    /// Whether a page gets one of the frames that [`HashDomain`](pagelab_base::hash_tiers::HashDomain) says.
+    const BY_HASH: bool = false;
 
     /// A policy with these parameters and no frames.
     fn new(config: &Self::Config) -> Self;
@@ -267,6 +269,13 @@ macro_rules! policies {
                 if around.folios && !beside_folios { Err(LayerConfigError::new("folios", NO_FOLIOS)) } else { Ok(()) }
             }
 
+            /// See [`Policy::BY_HASH`].
+            pub fn is_by_hash(&self) -> bool {
+                match self {
+                    $(Self::$policy(_) => $module::$policy::BY_HASH,)*
+                }
+            }
+
             /// Order of the largest block of pages that are mapped ahead of any access.
             pub fn block_order(&self) -> Option<u32> {
                 match self {
@@ -367,6 +376,7 @@ policies! { $
     eager::Eager,
     ca_paging::CaPaging,
     coloring::Coloring,
+    hash_tiers::HashTiers,
 }
 
 /// Message for a broken invariant.

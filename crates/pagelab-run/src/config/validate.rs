@@ -154,6 +154,39 @@ impl Config {
         }
     }
 
+    /// Refuses guesses of frames where some addresses have no walk, and those by the kernel's hash where no kernel
+    /// places pages by it.
+    fn validate_speculation(&self, late_segments: bool) -> Result<(), EngineError> {
+        let speculation = &self.machine.tlb.speculation;
+        if !speculation.is_off() {
+            speculation.validate(SpeculationConfig::KEY)?;
+            validate_walks(SpeculationConfig::KEY, "model=none", &self.system.layers, late_segments)?;
+        }
+        if !speculation.is_by_hash() {
+            return Ok(());
+        }
+        let refused = |what: String| Err(EngineError::config(SpeculationConfig::KEY, what));
+        if self.machine.cache.l2.is_none() {
+            return refused("it fetches lines into the second-level cache: configure machine.cache.l2".to_owned());
+        }
+        for layer in &self.system.layers {
+            let name = &layer.name;
+            if layer.host.is_some() {
+                return refused(format!(
+                    "it guesses frames of the machine, and the kernel of the guest {name:?} chooses its own: run a \
+                     system without guests, or set model=none"
+                ));
+            }
+            if !layer.placement.is_by_hash() {
+                return refused(format!(
+                    "it guesses by the hash by which a kernel places pages: set \
+                     system.layers.{name}.placement={{kind=\"hash-tiers\"}}, or model=none"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn validate_system(&self) -> Result<(), EngineError> {
         let layers = &self.system.layers;
         let machine = &self.machine;
@@ -171,10 +204,7 @@ impl Config {
         if let Some(key) = machine.tlb.organised() {
             validate_walks(&key, "an entry per page (model=pages)", layers, late_segments)?;
         }
-        if !machine.tlb.speculation.is_off() {
-            machine.tlb.speculation.validate(SpeculationConfig::KEY)?;
-            validate_walks(SpeculationConfig::KEY, "model=none", layers, late_segments)?;
-        }
+        self.validate_speculation(late_segments)?;
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             let what = format!("{} layers are not possible; allowed are 1 to {MAX_LAYERS}", layers.len());
             return Err(EngineError::config("system.layers", what));

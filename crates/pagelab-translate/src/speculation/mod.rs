@@ -10,6 +10,9 @@
 //!   it has replaced others, and used bandwidth.
 //! - If it ends in a page fault, that line was fetched as well. The exception drops what is younger.
 //!
+//! A design whose accesses do not go on guesses one or more frames, whose lines are fetched into the second-level cache
+//! beside the walk. The access waits for its walk, whatever it finds.
+//!
 //! Every translation comes from the walk, so no stale guess is used. Each core has its own unit, which its hardware
 //! threads share. Kernels' accesses, instruction fetches, and stores that only set a dirty bit are not guessed.
 //!
@@ -24,6 +27,7 @@
 //! `scheme/speculation.rs`: it is of a layer, costs references, and lets nothing wait for the walk.
 
 mod none;
+mod revelator;
 mod spec_tlb;
 mod speculator;
 mod spot;
@@ -37,12 +41,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::none::NoSpeculation;
+pub use self::revelator::Revelator;
 pub use self::spec_tlb::SpecTlb;
 pub use self::speculator::{Outcome, Speculator};
 pub use self::spot::Spot;
 use pagelab_base::addr::{FRAME_SHIFT, VirtAddr};
 use pagelab_base::cycles::Cycles;
 use pagelab_base::error::EngineError;
+use pagelab_base::hash_tiers::{HashDomain, MOST_TIERS};
 use pagelab_base::measure::Measure;
 use pagelab_base::model_choice;
 use pagelab_base::page_fault::Intent;
@@ -54,6 +60,7 @@ speculations! {
     None(NoSpeculation) = "none", "every access waits for its walk";
     SpecTlb(SpecTlb) = "spec-tlb", "pages of a reserved region are in place within it (SpecTLB)";
     Spot(Spot) = "spot", "accesses of an instruction keep one distance between pages and frames (SpOT)";
+    Revelator(Revelator) = "revelator", "fetches lines of the frames that the kernel's hash gives pages (Revelator)";
 }
 
 /// A program's access to data whose page the TLBs do not hold.
@@ -67,12 +74,50 @@ pub struct MissedAccess {
     pub pc: u64,
     /// Load or store.
     pub intent: Intent,
+    /// What a kernel that places pages by hash hashes besides the page.
+    pub domain: HashDomain,
 }
 
 impl MissedAccess {
     /// Number of the page of 4 KiB.
     pub fn page(&self) -> u64 {
         self.va.0 >> FRAME_SHIFT
+    }
+}
+
+/// Frames that are guessed for one access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guess {
+    frames: [u64; MOST_TIERS as usize],
+    count: usize,
+}
+
+impl Guess {
+    /// Adds a frame, by its number.
+    ///
+    /// # Panics
+    /// If there are [`MOST_TIERS`] already.
+    pub fn push(&mut self, frame: u64) {
+        self.frames[self.count] = frame;
+        self.count += 1;
+    }
+
+    /// Their numbers.
+    pub fn frames(&self) -> &[u64] {
+        &self.frames[..self.count]
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl From<Option<u64>> for Guess {
+    fn from(frame: Option<u64>) -> Self {
+        let mut guess = Self::default();
+        frame.into_iter().for_each(|frame| guess.push(frame));
+        guess
     }
 }
 
@@ -135,6 +180,16 @@ pub trait Speculation: Sized + Clone + Debug {
     /// Whether it keeps what it learns by page. Otherwise invalidations of pages do not concern it.
     const KEEPS_PAGES: bool = true;
 
+    /// Whether it keeps what it learns by space. Otherwise flushes of spaces do not concern it.
+    const KEEPS_SPACES: bool = true;
+
+    /// Whether accesses go on with the guessed frame. Otherwise their lines in the guessed frames are only fetched,
+    /// into the second-level cache, and each access waits for its walk.
+    const GOES_ON: bool = true;
+
+    /// Whether it guesses what kernels say that place pages by hash ([`HashDomain`]), so that others are refused.
+    const BY_HASH: bool = false;
+
     /// Refuses impossible parameters; `key` is the part of the configuration that contains them.
     fn validate(parameters: &Self::Parameters, key: &str) -> Result<(), EngineError> {
         Self::new(parameters, key, &Rng::new(0, key)).map(|_| ())
@@ -154,8 +209,8 @@ pub trait Speculation: Sized + Clone + Debug {
         None
     }
 
-    /// The number of the frame that it guesses, if it does.
-    fn guess(&self, missed: &MissedAccess) -> Option<u64>;
+    /// The frames that it guesses: at most one if accesses go on with it ([`Self::GOES_ON`]).
+    fn guess(&self, missed: &MissedAccess) -> Guess;
 
     /// Says what the walk of an access found, whether there was a guess or not.
     fn learn(&mut self, missed: &MissedAccess, found: &FoundPage);

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FoundPage, GuessTiming, MissedAccess, Speculation};
+use super::{FoundPage, Guess, GuessTiming, MissedAccess, Speculation};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::error::EngineError;
 use pagelab_base::rng::Rng;
@@ -37,8 +37,8 @@ impl Speculation for NoSpeculation {
         GuessTiming::default()
     }
 
-    fn guess(&self, _: &MissedAccess) -> Option<u64> {
-        None
+    fn guess(&self, _: &MissedAccess) -> Guess {
+        Guess::default()
     }
 
     fn learn(&mut self, _: &MissedAccess, _: &FoundPage) {}

@@ -24,6 +24,16 @@ macro_rules! speculations {
                 matches!(self, Self::None(_))
             }
 
+            /// Whether it fetches lines ahead of accesses that do not go on.
+            pub fn fetches(&self) -> bool {
+                match self { $(Self::$Variant(_) => !<$Design as Speculation>::GOES_ON,)* }
+            }
+
+            /// See [`Speculation::BY_HASH`].
+            pub fn is_by_hash(&self) -> bool {
+                match self { $(Self::$Variant(_) => <$Design as Speculation>::BY_HASH,)* }
+            }
+
             /// Its key, if it guesses by the addresses of instructions.
             pub fn needs_pc(&self) -> Option<&'static str> {
                 let needs = match self { $(Self::$Variant(_) => <$Design as Speculation>::NEEDS_PC,)* };
@@ -35,6 +45,16 @@ macro_rules! speculations {
             /// See [`Speculation::KEEPS_PAGES`].
             pub fn keeps_pages(&self) -> bool {
                 match self { $(Self::$Variant(_) => <$Design as Speculation>::KEEPS_PAGES,)* }
+            }
+
+            /// See [`Speculation::KEEPS_SPACES`].
+            pub fn keeps_spaces(&self) -> bool {
+                match self { $(Self::$Variant(_) => <$Design as Speculation>::KEEPS_SPACES,)* }
+            }
+
+            /// See [`Speculation::GOES_ON`].
+            pub fn goes_on(&self) -> bool {
+                match self { $(Self::$Variant(_) => <$Design as Speculation>::GOES_ON,)* }
             }
         }
 
@@ -66,7 +86,7 @@ macro_rules! speculations {
             }
 
             /// See [`Speculation::guess`].
-            pub fn guess(&self, missed: &MissedAccess) -> Option<u64> {
+            pub fn guess(&self, missed: &MissedAccess) -> Guess {
                 match self { $(Self::$Variant(design) => design.guess(missed),)* }
             }
 

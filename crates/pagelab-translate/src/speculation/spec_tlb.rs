@@ -21,7 +21,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FoundPage, GuessTiming, MissedAccess, Speculation};
+use super::{FoundPage, Guess, GuessTiming, MissedAccess, Speculation};
 use pagelab_base::addr::{FRAME_SHIFT, PageSize, VirtAddr};
 use pagelab_base::assoc::{AssocArray, AssocPolicy, array};
 use pagelab_base::error::{EngineError, between};
@@ -90,6 +90,13 @@ impl SpecTlb {
     fn place(&self, number: u64) -> u64 {
         number & (self.region_pages - 1)
     }
+
+    /// The number of the frame that it guesses, if it does.
+    fn frame_of(&self, missed: &MissedAccess) -> Option<u64> {
+        let page = missed.page();
+        let first = self.regions.peek(self.region(page), self.key(missed.asid, page))?;
+        Some(first | self.place(page))
+    }
 }
 
 impl Speculation for SpecTlb {
@@ -125,10 +132,8 @@ impl Speculation for SpecTlb {
         self.timing
     }
 
-    fn guess(&self, missed: &MissedAccess) -> Option<u64> {
-        let page = missed.page();
-        let first = self.regions.peek(self.region(page), self.key(missed.asid, page))?;
-        Some(first | self.place(page))
+    fn guess(&self, missed: &MissedAccess) -> Guess {
+        self.frame_of(missed).into()
     }
 
     fn learn(&mut self, missed: &MissedAccess, found: &FoundPage) {
@@ -167,6 +172,7 @@ impl Speculation for SpecTlb {
 mod tests {
     use super::*;
     use pagelab_base::addr::MachineAddr;
+    use pagelab_base::hash_tiers::HashDomain;
     use pagelab_base::page_fault::Intent;
     use pagelab_base::translation::Translation;
 
@@ -175,7 +181,13 @@ mod tests {
     }
 
     fn missed(asid: u16, page: u64) -> MissedAccess {
-        MissedAccess { asid: Asid(asid), va: VirtAddr(page << FRAME_SHIFT | 8), pc: 0, intent: Intent::Load }
+        MissedAccess {
+            asid: Asid(asid),
+            va: VirtAddr(page << FRAME_SHIFT | 8),
+            pc: 0,
+            intent: Intent::Load,
+            domain: HashDomain::default(),
+        }
     }
 
     fn found(frame: u64, size: PageSize) -> FoundPage {
@@ -191,15 +203,15 @@ mod tests {
     fn a_page_in_place_says_where_its_region_is() {
         let mut unit = unit("{}");
         learn(&mut unit, 0x12345, 0x98745);
-        let guesses = [0x12345, 0x12200, 0x123ff].map(|page| unit.guess(&missed(1, page)));
+        let guesses = [0x12345, 0x12200, 0x123ff].map(|page| unit.frame_of(&missed(1, page)));
         assert_eq!(guesses, [Some(0x98745), Some(0x98600), Some(0x987ff)]);
         assert_eq!(
-            [missed(1, 0x12400), missed(1, 0x121ff), missed(2, 0x12345)].map(|miss| unit.guess(&miss)),
+            [missed(1, 0x12400), missed(1, 0x121ff), missed(2, 0x12345)].map(|miss| unit.frame_of(&miss)),
             [None; 3]
         );
         // A page out of place enters nothing.
         learn(&mut unit, 0x20001, 0x98800);
-        assert_eq!(unit.guess(&missed(1, 0x20001)), None);
+        assert_eq!(unit.frame_of(&missed(1, 0x20001)), None);
     }
 
     #[test]
@@ -207,13 +219,13 @@ mod tests {
         for (drops, left) in [("on", None), ("off", Some(0x802))] {
             let mut unit = unit(&format!(r#"{{"region_pages":8,"drops_wrong":"{drops}"}}"#));
             learn(&mut unit, 0x100, 0x800);
-            assert_eq!(unit.guess(&missed(1, 0x102)), Some(0x802));
+            assert_eq!(unit.frame_of(&missed(1, 0x102)), Some(0x802));
             learn(&mut unit, 0x101, 0x905);
-            assert_eq!(unit.guess(&missed(1, 0x102)), left, "drops_wrong={drops}");
+            assert_eq!(unit.frame_of(&missed(1, 0x102)), left, "drops_wrong={drops}");
             learn(&mut unit, 0x101, 0x909);
-            assert_eq!(unit.guess(&missed(1, 0x102)), Some(0x90a), "it is in place there");
+            assert_eq!(unit.frame_of(&missed(1, 0x102)), Some(0x90a), "it is in place there");
             unit.learn(&missed(1, 0x101), &found(0x909, PageSize::Size2M));
-            assert_eq!(unit.guess(&missed(1, 0x102)), None, "it was promoted");
+            assert_eq!(unit.frame_of(&missed(1, 0x102)), None, "it was promoted");
         }
     }
 
@@ -227,11 +239,11 @@ mod tests {
             [0x100, 0x108].into_iter().for_each(|page| learn(&mut unit, page, page + 0x800));
             unit.invalidate(Asid(2), at(start), at(end));
             unit.invalidate(Asid(1), at(start), at(end));
-            assert_eq!([0x100, 0x108].map(|page| unit.guess(&missed(1, page)).is_some()), left);
+            assert_eq!([0x100, 0x108].map(|page| unit.frame_of(&missed(1, page)).is_some()), left);
             unit.flush(Asid(2));
-            assert_eq!([0x100, 0x108].map(|page| unit.guess(&missed(1, page)).is_some()), left);
+            assert_eq!([0x100, 0x108].map(|page| unit.frame_of(&missed(1, page)).is_some()), left);
             unit.flush(Asid(1));
-            assert_eq!([0x100, 0x108].map(|page| unit.guess(&missed(1, page))), [None; 2]);
+            assert_eq!([0x100, 0x108].map(|page| unit.frame_of(&missed(1, page))), [None; 2]);
         }
     }
 
@@ -239,7 +251,7 @@ mod tests {
     fn a_full_set_replaces_its_least_recent_region() {
         let mut unit = unit(r#"{"entries":2,"ways":2,"region_pages":2}"#);
         [0, 2, 1, 4].into_iter().for_each(|page| learn(&mut unit, page, page + 64));
-        assert_eq!([0, 2, 4].map(|page| unit.guess(&missed(1, page)).is_some()), [true, false, true]);
+        assert_eq!([0, 2, 4].map(|page| unit.frame_of(&missed(1, page)).is_some()), [true, false, true]);
         assert_eq!(unit.storage_bits(), 2 * (44 + 12 + 39 + 1));
     }
 }

@@ -81,6 +81,9 @@ impl Speculator {
             counts.late += 1;
             return None;
         }
+        if !self.design.goes_on() {
+            return None;
+        }
         match outcome {
             Outcome::Right => {
                 counts.hidden += 1;

@@ -22,7 +22,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FoundPage, GuessTiming, MissedAccess, Speculation};
+use super::{FoundPage, Guess, GuessTiming, MissedAccess, Speculation};
 use pagelab_base::addr::VirtAddr;
 use pagelab_base::error::{EngineError, between};
 use pagelab_base::page_fault::Intent;
@@ -92,6 +92,13 @@ impl Spot {
         let is_own = |row: &&Row| (row.asid, row.pc) == (missed.asid, missed.pc);
         self.rows[self.set(missed.pc)].iter().find(is_own).filter(|_| missed.pc != 0)
     }
+
+    /// The number of the frame that it guesses, if it does.
+    fn frame_of(&self, missed: &MissedAccess) -> Option<u64> {
+        let row = self.row(missed).filter(|row| row.counter >= self.confidence)?;
+        let is_allowed = row.writable || missed.intent != Intent::Store;
+        is_allowed.then(|| missed.page().wrapping_add(row.distance))
+    }
 }
 
 impl Speculation for Spot {
@@ -140,10 +147,8 @@ impl Speculation for Spot {
         Some(self.run_pages)
     }
 
-    fn guess(&self, missed: &MissedAccess) -> Option<u64> {
-        let row = self.row(missed).filter(|row| row.counter >= self.confidence)?;
-        let is_allowed = row.writable || missed.intent != Intent::Store;
-        is_allowed.then(|| missed.page().wrapping_add(row.distance))
+    fn guess(&self, missed: &MissedAccess) -> Guess {
+        self.frame_of(missed).into()
     }
 
     fn learn(&mut self, missed: &MissedAccess, found: &FoundPage) {
@@ -193,6 +198,7 @@ impl Speculation for Spot {
 mod tests {
     use super::*;
     use pagelab_base::addr::{FRAME_SHIFT, MachineAddr, PageSize};
+    use pagelab_base::hash_tiers::HashDomain;
     use pagelab_base::translation::Translation;
 
     fn unit(config: &str) -> Spot {
@@ -200,7 +206,13 @@ mod tests {
     }
 
     fn missed(asid: u16, pc: u64, page: u64, intent: Intent) -> MissedAccess {
-        MissedAccess { asid: Asid(asid), va: VirtAddr(page << FRAME_SHIFT | 8), pc, intent }
+        MissedAccess {
+            asid: Asid(asid),
+            va: VirtAddr(page << FRAME_SHIFT | 8),
+            pc,
+            intent,
+            domain: HashDomain::default(),
+        }
     }
 
     fn found(frame: u64, writable: bool, is_in_run: bool) -> FoundPage {
@@ -212,7 +224,7 @@ mod tests {
     fn guesses(unit: &mut Spot, pc: u64, distances: &[u64]) -> Vec<Option<u64>> {
         let one = |(n, distance): (usize, &u64)| {
             let (page, miss) = (100 * n as u64, missed(1, pc, 100 * n as u64, Intent::Load));
-            let guess = unit.guess(&miss).map(|frame| frame - page);
+            let guess = unit.frame_of(&miss).map(|frame| frame - page);
             unit.learn(&miss, &found(page + distance, true, true));
             guess
         };
@@ -249,7 +261,7 @@ mod tests {
         assert_eq!(guesses(&mut unit, 0x404, &[9, 9, 9]), [None; 3], "there is no way for it");
         guesses(&mut unit, 0x400, &[8, 8, 8]);
         assert_eq!(guesses(&mut unit, 0x404, &[9, 9, 9]), [None, None, Some(9)]);
-        assert_eq!(unit.guess(&missed(1, 0x400, 5, Intent::Load)), None);
+        assert_eq!(unit.frame_of(&missed(1, 0x400, 5, Intent::Load)), None);
     }
 
     #[test]
@@ -257,15 +269,15 @@ mod tests {
         let mut unit = unit("{}");
         let miss = missed(1, 0x400, 5, Intent::Load);
         (0..4).for_each(|_| unit.learn(&miss, &found(12, true, false)));
-        assert_eq!(unit.guess(&miss), None);
+        assert_eq!(unit.frame_of(&miss), None);
         unit.learn(&miss, &found(12, true, true));
         // A known distance is right outside of runs, too.
         unit.learn(&miss, &found(12, false, false));
-        let guess = |asid, intent| unit.guess(&missed(asid, 0x400, 6, intent));
+        let guess = |asid, intent| unit.frame_of(&missed(asid, 0x400, 6, intent));
         assert_eq!([guess(1, Intent::Load), guess(1, Intent::Store), guess(2, Intent::Load)], [Some(13), None, None]);
         unit.flush(Asid(2));
-        assert_eq!(unit.guess(&miss), Some(12));
+        assert_eq!(unit.frame_of(&miss), Some(12));
         unit.flush(Asid(1));
-        assert_eq!(unit.guess(&miss), None);
+        assert_eq!(unit.frame_of(&miss), None);
     }
 }

@@ -69,6 +69,20 @@ impl Hierarchy {
         }
     }
 
+    /// Fetches a line into the second-level cache of a core, at [`Self::time`], since its walk may find that the core's
+    /// access needs it. Returns where it was; `None` if it was that near already, or no buffer is free.
+    #[cold]
+    pub fn prefetch_beside_walk(&mut self, core: CoreId, line: LineAddr) -> Option<HitLevel> {
+        let traffic = self.traffic.as_mut()?;
+        traffic.filling = Filling::Prefetch;
+        let at = traffic.now;
+        match self.private.len() {
+            // One core has no presence bits.
+            1 => self.fetch_ahead::<AnyCores<false>>(CacheLevel::L2, core, line, at),
+            _ => self.fetch_ahead::<Anything>(CacheLevel::L2, core, line, at),
+        }
+    }
+
     /// Whether a core has a line at a level or nearer.
     #[inline(always)]
     fn has_line<S: Shape>(&self, level: CacheLevel, core: CoreId, line: LineAddr) -> bool {
@@ -90,15 +104,20 @@ impl Hierarchy {
         false
     }
 
-    /// Fetches a line into a level, unless the core has it there or nearer.
+    /// Fetches a line into a level, unless the core has it there or nearer. Returns where it was.
     #[inline(always)]
-    fn fetch_ahead<S: Shape>(&mut self, level: CacheLevel, core: CoreId, line: LineAddr, at: Cycles) {
+    fn fetch_ahead<S: Shape>(
+        &mut self,
+        level: CacheLevel,
+        core: CoreId,
+        line: LineAddr,
+        at: Cycles,
+    ) -> Option<HitLevel> {
         if self.has_line::<S>(level, core, line) {
-            return;
+            return None;
         }
-        let Some(traffic) = &mut self.traffic else { return };
-        if !traffic.unit(level, core).has_room(at) {
-            return;
+        if !self.traffic.as_mut()?.unit(level, core).has_room(at) {
+            return None;
         }
         let served = match level {
             CacheLevel::L1 => self.request::<S>(core, line, false, false, false).served,
@@ -106,7 +125,7 @@ impl Hierarchy {
             CacheLevel::L3 => self.fetch::<S>(core, line, false, false).0.served,
         };
         let latency = Cycles::from(self.latency[served as usize]);
-        let Some(traffic) = &mut self.traffic else { return };
+        let traffic = self.traffic.as_mut()?;
         let is_from_memory = served == HitLevel::Dram;
         let taken = if is_from_memory {
             traffic.memory_latency(core, line, RequestKind::Prefetch, at, latency)
@@ -129,5 +148,6 @@ impl Hierarchy {
             }
         }
         traffic.unit(level, core).begin(line, at, arrival, is_from_memory);
+        Some(served)
     }
 }
