@@ -39,6 +39,7 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut system = load(PresetKind::System, assembly.system)?;
     let mut kernel = load(PresetKind::Kernel, assembly.kernel)?;
     bring_kernel_keys(&mut system, &mut kernel);
+    let of_machine = take_machine_keys(&mut system)?;
     tree.insert("system".into(), system);
     tree.insert("kernel".into(), kernel);
     let engine = serde_json::to_value(EngineConfig::default()).expect("engine defaults serialise");
@@ -46,23 +47,12 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut tree = Value::Object(tree);
     fill_in_drives(&mut tree["kernel"])?;
     fill_in_core(&mut tree["machine"])?;
+    for set in &of_machine {
+        apply(&mut tree, set, &mut UserKeys::default())?;
+    }
     let mut written = UserKeys::default();
     for set in assembly.set {
-        let (key, value) =
-            set.split_once('=').ok_or_else(|| EngineError::config(set, "write overrides as key=value"))?;
-        let key = key.trim();
-        if key.is_empty() {
-            let what =
-                "the key before `=` is missing; write overrides as key=value, and `pagelab schema` shows the keys";
-            return Err(EngineError::config(format!("`{set}`"), what));
-        }
-        let value = parse_value(value.trim());
-        let is_table = value.is_object();
-        *place(&mut tree, key)? = value;
-        drop_keys_of_other_designs(&mut tree, key, &written)?;
-        written.add(key, is_table);
-        fill_in_drives(&mut tree["kernel"])?;
-        fill_in_core(&mut tree["machine"])?;
+        apply(&mut tree, set, &mut written)?;
     }
     let config: Config = serde_path_to_error::deserialize(&tree).map_err(|refused| {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("a schema is JSON");
@@ -71,6 +61,23 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     })?;
     config.validate()?;
     Ok(config)
+}
+
+/// Applies an override, `key=value`, and notes its key.
+fn apply<'k>(tree: &mut Value, set: &'k str, written: &mut UserKeys<'k>) -> Result<(), EngineError> {
+    let (key, value) = set.split_once('=').ok_or_else(|| EngineError::config(set, "write overrides as key=value"))?;
+    let key = key.trim();
+    if key.is_empty() {
+        let what = "the key before `=` is missing; write overrides as key=value, and `pagelab schema` shows the keys";
+        return Err(EngineError::config(format!("`{set}`"), what));
+    }
+    let value = parse_value(value.trim());
+    let is_table = value.is_object();
+    *place(tree, key)? = value;
+    drop_keys_of_other_designs(tree, key, written)?;
+    written.add(key, is_table);
+    fill_in_drives(&mut tree["kernel"])?;
+    fill_in_core(&mut tree["machine"])
 }
 
 /// Keys that the user set, individually or as a table. Keys that come from a named preset are not included.
@@ -117,6 +124,17 @@ fn bring_kernel_keys(system: &mut Value, kernel: &mut Value) {
     if let (Some(Value::Object(brought)), Some(kernel)) = (brought, kernel.as_object_mut()) {
         kernel.extend(brought);
     }
+}
+
+/// Takes the list `machine` out of a system: overrides of the machine's keys, such as `cores=4`.
+fn take_machine_keys(system: &mut Value) -> Result<Vec<String>, EngineError> {
+    let Some(keys) = system.as_object_mut().and_then(|keys| keys.remove("machine")) else { return Ok(Vec::new()) };
+    let wrong = || {
+        let what = "a system's machine is a list of overrides of the machine's keys: write [\"cores=4\"]";
+        EngineError::config("system.machine", what)
+    };
+    let keys = keys.as_array().ok_or_else(wrong)?;
+    keys.iter().map(|key| key.as_str().map(|key| format!("machine.{key}")).ok_or_else(wrong)).collect()
 }
 
 /// Replaces drive names in a kernel (`storage = NAME`, or a key `drive` of `storage` and `swap`) by the drives' keys.

@@ -86,7 +86,7 @@ impl<'s> Search<'s> {
         } else if let Some(variants) = schema["oneOf"].as_array() {
             match tag(variants) {
                 Some(tag) => self.check_design(variants, tag, value, key),
-                None => self.check_name(&names(variants), value, key),
+                None => self.check_variant(variants, value, key),
             }
         } else if schema["enum"].is_array() {
             self.check_name(&names(std::slice::from_ref(schema)), value, key);
@@ -120,6 +120,21 @@ impl<'s> Search<'s> {
             of_key.into_iter().for_each(|mistake| mistake.what.push_str("; null for none"));
             self.found.extend(found);
         }
+    }
+
+    /// Checks a value that is one of several names, or an object whose only key is a name with parameters.
+    fn check_variant(&mut self, variants: &'s [Value], value: &Value, key: &str) {
+        let with_parameters = |name: &str| variants.iter().find_map(|variant| variant["properties"].get(name));
+        if let Some(part) = value.as_object().filter(|part| part.len() == 1)
+            && let Some((name, parameters)) = part.iter().next()
+            && let Some(schema) = with_parameters(name)
+        {
+            return self.check(schema, parameters, &format!("{key}.{name}"));
+        }
+        let keys = variants.iter().filter_map(|variant| variant["properties"].as_object()).flat_map(Map::keys);
+        let objects: Vec<String> = keys.map(|name| format!("{{\"{name}\":{{}}}}")).collect();
+        let known: Vec<&str> = names(variants).into_iter().chain(objects.iter().map(String::as_str)).collect();
+        self.check_name(&known, value, key);
     }
 
     /// Checks that a value is one of several names.

@@ -565,6 +565,13 @@ fn impossible_machines() {
         ),
         ("radix", &["machine.cache.l1.size_bytes=1000"], "machine.cache.l1.size_bytes", &["1000B", "512B", "1KiB"]),
         ("radix", &["machine.cache.l2.ways=0"], "machine.cache.l2.ways", &["0", "1 to 64"]),
+        (
+            "radix",
+            &[r#"machine.cache.l2.policy={"keep-tables":{"share":5}}"#],
+            "machine.cache.l2.policy.keep-tables.share",
+            &["share_percent"],
+        ),
+        ("radix", &["machine.cache.l2.policy=keep"], "machine.cache.l2.policy", &["srrip", r#"{"keep-tables":{}}"#]),
         ("radix", &["machine.cache.dram_latency_cycles=30"], "machine.cache.dram_latency_cycles", &["30", "l3"]),
         ("radix", &["machine.memory_bytes=5000"], "machine.memory_bytes", &["5000", "4096", "1 MiB"]),
     ]);

@@ -5,7 +5,7 @@ use pagelab_engine::base::error::EngineError;
 use pagelab_engine::config::{Config, PresetKind, presets};
 use pagelab_engine::machine::simulation::{PlacedSource, Simulation};
 use pagelab_engine::observe::statistics::Statistics;
-use pagelab_trace::{EventKind, ProcessIx, Source};
+use pagelab_trace::{Access, AccessKind, EventKind, ProcessIx, Source};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SWAP: &str = r#"kernel.swap={"size_bytes":"64MiB","read_cycles":20000,"write_cycles":9000,"queue_depth":2}"#;
@@ -22,7 +22,10 @@ fn program() -> Box<dyn Source> {
             for _ in 0..25 {
                 place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let va = BASE + (place >> 33) % (4 << 20) / 8 * 8;
-                if place >> 32 & 1 == 0 { script.store(thread, va) } else { script.load(thread, va) }
+                let kind = if place >> 32 & 1 == 0 { AccessKind::Store } else { AccessKind::Load };
+                // Some presets predict by instructions.
+                let pc = 0x40_1000 + (place >> 40) % 4 * 4;
+                script.access_of(thread, Access { pc, ..Access::new(kind, va, 8) });
             }
         }
         let addr = BASE + (round << 16);

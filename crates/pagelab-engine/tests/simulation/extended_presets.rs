@@ -122,6 +122,34 @@ fn a_machine_extends_another() {
 }
 
 #[test]
+fn a_system_says_what_it_needs_of_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = r#"["cores=3", "tlb.speculation={\"model\":\"spec-tlb\",\"region_pages\":64}"]"#;
+    let file = write(folder.path(), "mine.toml", &format!("base = \"radix\"\nmachine = {keys}"));
+    let assembled = |set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+        assemble(&Assembly { machine: Some("epyc-9654"), system: Some(&file), set: &set, ..Assembly::default() })
+    };
+    let speculation = |config: &Config| serde_json::to_value(&config.machine.tlb.speculation).unwrap();
+    let config = assembled(&[]).unwrap();
+    assert_eq!((config.machine.name.as_str(), config.machine.cores), ("epyc-9654", 3));
+    assert_eq!(speculation(&config)["region_pages"], 64);
+    // The command's overrides come later, and another design has no keys of this one.
+    let config = assembled(&["machine.cores=2", "machine.tlb.speculation.model=spot"]).unwrap();
+    assert_eq!((config.machine.cores, speculation(&config)["model"].as_str()), (2, Some("spot")));
+    for (wrong, said) in [
+        ("machine = \"tlb.stages.victim=on\"", "system.machine: a system's machine is a list"),
+        ("machine = [3]", "system.machine: a system's machine is a list"),
+        ("machine = [\"tlb.stage.victim=on\"]", "machine.tlb.stage"),
+        ("machine = [\"cores\"]", "write overrides as key=value"),
+    ] {
+        let file = write(folder.path(), "wrong.toml", &format!("base = \"radix\"\n{wrong}"));
+        let told = error(assemble(&Assembly { system: Some(&file), ..Assembly::default() }));
+        assert!(told.contains(said), "{wrong}: {told}");
+    }
+}
+
+#[test]
 fn systems_kernels_and_drives_extend_others() {
     let folder = tempfile::tempdir().unwrap();
     let text = "base = \"nested-radix\"\n[[layers]]\nname = \"host\"\npage_size = \"2M\"\n[kernel]\nswappiness = 10";
