@@ -47,12 +47,12 @@ pub fn assemble(assembly: &Assembly) -> Result<Config, EngineError> {
     let mut tree = Value::Object(tree);
     fill_in_drives(&mut tree["kernel"])?;
     fill_in_core(&mut tree["machine"])?;
-    for set in &of_machine {
-        apply(&mut tree, set, &mut UserKeys::default())?;
-    }
-    let mut written = UserKeys::default();
-    for set in assembly.set {
-        apply(&mut tree, set, &mut written)?;
+    // A design that the command chooses has none of the keys that the system's list sets for another.
+    for sets in [&of_machine[..], assembly.set] {
+        let mut written = UserKeys::default();
+        for set in sets {
+            apply(&mut tree, set, &mut written)?;
+        }
     }
     let config: Config = serde_path_to_error::deserialize(&tree).map_err(|refused| {
         let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("a schema is JSON");
