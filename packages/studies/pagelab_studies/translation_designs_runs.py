@@ -140,26 +140,12 @@ DESIGNS = (
     _guesses("SpecTLB, PTEMagnet", {"model": "spec-tlb", "region_pages": 8}, "radix-ptemagnet"),
     _guesses("SpOT, contiguity-aware paging", {"model": "spot"}, "radix-ca-paging"),
     # It refuses guests.
-    Design(
-        "Revelator",
-        "radix",
-        settings=(
-            'system.layers.native.placement={"kind":"hash-tiers"}',
-            "machine.tlb.speculation.model=revelator",
-        ),
-        is_laid_out=True,
-    ),
+    Design("Revelator", "radix-revelator", is_laid_out=True),
     _stage(LARGE_TLB, "tlb.stages.large", is_timed=True),
     _stage(REALISTIC_TLB, "tlb.stages.large", {"entries": 65536, "latency_cycles": 27}, is_timed=True),
     _stage("victim TLB of 64 entries", "tlb.stages.victim", {"entries": 64}),
     _stage(POM, "tlb.stages.pom", is_timed=True),
-    Design(
-        VICTIMA,
-        "radix",
-        "nested-radix",
-        ("machine.tlb.stages.victima=on", "machine.cache.l2.policy=keep-blocks"),
-        is_timed=True,
-    ),
+    _both(VICTIMA, "radix-victima", is_timed=True),
     Design(KEPT, "radix", "nested-radix", _KEEP_TABLES, is_timed=True),
     Design(FLATTENED_KEPT, "flattened", "nested-flattened", _KEEP_TABLES, is_timed=True),
     _stage("line behind each walk (TEMPO)", "prefetch.l3.replay"),
