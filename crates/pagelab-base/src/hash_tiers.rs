@@ -1,5 +1,9 @@
 //! The frames that a hash says for a page, as kernels place pages and hardware guesses frames.
 
+use crate::addr::Pfn;
+use crate::ids::SpaceIx;
+use std::ops::Range;
+
 /// Most tiers of a page.
 pub const MOST_TIERS: u32 = 8;
 
@@ -15,6 +19,11 @@ pub struct HashDomain {
 }
 
 impl HashDomain {
+    /// That of a space in a layer with these frames.
+    pub fn new(space: SpaceIx, frames: Range<Pfn>) -> Self {
+        Self { process: space.index() as u64, first: frames.start.0, frames: frames.end.0 - frames.start.0 }
+    }
+
     /// Number of the frame that tier `tier`, from 0, of a page is.
     pub fn frame(&self, page: u64, tier: u32) -> u64 {
         let seed = self.process.wrapping_mul(u64::from(MOST_TIERS)).wrapping_add(u64::from(tier)).wrapping_add(1);

@@ -30,8 +30,7 @@ impl Hardware {
             return self.walk_all(layers, wanted, cycles);
         };
         let frames = layers[wanted.space.layer].memory.frames.allocator.frames();
-        let process = wanted.space.index.index() as u64;
-        let domain = HashDomain { process, first: frames.start.0, frames: frames.end.0 - frames.start.0 };
+        let domain = HashDomain::new(wanted.space.index, frames);
         let missed = MissedAccess { asid, va, pc, intent, domain };
         let (guess, run_pages) = (unit.design.guess(&missed), unit.design.run_pages());
         let (begun, mut walk) = (self.caches.time(), Cycles::ZERO);

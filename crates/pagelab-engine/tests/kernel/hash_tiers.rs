@@ -55,7 +55,7 @@ fn shares_of_tiers_follow_from_the_free_memory_alone() {
             );
         }
         assert_eq!(placed(&stats, "missed"), left);
-        assert_eq!(in_tiers(&simulation, pages, tiers), pages - left, "as many as the hash says, but for chance");
+        assert_eq!(in_tiers(&simulation, pages, tiers), pages - left, "as many as the hash says");
     }
 }
 

@@ -61,9 +61,7 @@ pub struct HashTiers {
 
 /// The frame of a page at a tier.
 fn target(page: &WantedPage, tier: u32, memory: &MemoryView) -> Pfn {
-    let frames = memory.frames.allocator.frames();
-    let process = page.space.index.index() as u64;
-    let domain = HashDomain { process, first: frames.start.0, frames: frames.end.0 - frames.start.0 };
+    let domain = HashDomain::new(page.space.index, memory.frames.allocator.frames());
     Pfn(domain.frame(page.page.page_number(), tier))
 }
 

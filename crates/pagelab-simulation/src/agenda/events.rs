@@ -2,7 +2,6 @@
 //! arrived at them.
 
 use crate::agenda::address_bits::refuse_beyond_table;
-
 use crate::machine::activity::Activity;
 use crate::machine::kernels::changed_range;
 use crate::machine::simulation::Simulation;

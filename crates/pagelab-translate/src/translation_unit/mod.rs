@@ -167,8 +167,7 @@ pub enum FillSource {
 /// - [`invalidate`](Self::invalidate) drops every page that overlaps the range; a page is a range of its own size.
 ///   [`flush`](Self::flush) drops all pages of a space. A unit may drop more than that.
 /// - After its construction a unit allocates no memory, unless it is of unlimited size, or keeps bits of page-table
-///   entries. Random choices come from the
-///   generator that it is given. A clone is independent of the original.
+///   entries. Random choices come from the generator that it is given. A clone is independent of the original.
 ///
 /// The conformance tests check this for every registered design: against a map, and in random programs under every page
 /// table, in guests and hosts, with the fast path and without.

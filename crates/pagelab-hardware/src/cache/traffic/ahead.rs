@@ -59,27 +59,24 @@ impl Hierarchy {
     pub fn prefetch_after_walk(&mut self, core: CoreId, line: LineAddr) {
         let spared = Cycles::from(self.latency[HitLevel::L3 as usize]);
         let Some(traffic) = self.traffic.as_mut().filter(|traffic| traffic.follows_walks) else { return };
-        traffic.filling = Filling::Prefetch;
         let at = traffic.now.saturating_sub(spared);
-        // One core has no presence bits.
-        if self.private.len() > 1 {
-            self.fetch_ahead::<Anything>(CacheLevel::L3, core, line, at);
-        } else {
-            self.fetch_ahead::<AnyCores<false>>(CacheLevel::L3, core, line, at);
-        }
+        self.fetch_for_walk(CacheLevel::L3, core, line, at);
     }
 
     /// Fetches a line into the second-level cache of a core, at [`Self::time`], since its walk may find that the core's
     /// access needs it. Returns where it was; `None` if it was that near already, or no buffer is free.
-    #[cold]
     pub fn prefetch_beside_walk(&mut self, core: CoreId, line: LineAddr) -> Option<HitLevel> {
-        let traffic = self.traffic.as_mut()?;
-        traffic.filling = Filling::Prefetch;
-        let at = traffic.now;
-        match self.private.len() {
-            // One core has no presence bits.
-            1 => self.fetch_ahead::<AnyCores<false>>(CacheLevel::L2, core, line, at),
-            _ => self.fetch_ahead::<Anything>(CacheLevel::L2, core, line, at),
+        self.fetch_for_walk(CacheLevel::L2, core, line, self.time())
+    }
+
+    /// Fetches a line that a walk was made for; see [`Self::fetch_ahead`].
+    fn fetch_for_walk(&mut self, level: CacheLevel, core: CoreId, line: LineAddr, at: Cycles) -> Option<HitLevel> {
+        self.traffic.as_mut()?.filling = Filling::Prefetch;
+        // One core has no presence bits.
+        if self.private.len() > 1 {
+            self.fetch_ahead::<Anything>(level, core, line, at)
+        } else {
+            self.fetch_ahead::<AnyCores<false>>(level, core, line, at)
         }
     }
 
