@@ -137,16 +137,16 @@ fn a_system_says_what_it_needs_of_the_machine() {
     // The command's overrides come later, and another design has no keys of this one.
     let config = assembled(&["machine.cores=2", "machine.tlb.speculation.model=spot"]).unwrap();
     assert_eq!((config.machine.cores, speculation(&config)["model"].as_str()), (2, Some("spot")));
-    // Keys that the list sets before it chooses their design are kept.
-    let keys = r#"["core.window=300", "core.model=window"]"#;
-    let window = write(folder.path(), "window.toml", &format!("base = \"radix\"\nmachine = {keys}"));
-    let config = assemble(&Assembly { system: Some(&window), ..Assembly::default() }).unwrap();
-    assert_eq!(serde_json::to_value(&config.machine.core).unwrap()["window"], 300);
     for (wrong, said) in [
         ("machine = \"tlb.stages.victim=on\"", "system.machine: a system's machine is a list"),
         ("machine = [3]", "system.machine: a system's machine is a list"),
         ("machine = [\"tlb.stage.victim=on\"]", "machine.tlb.stage"),
         ("machine = [\"cores\"]", "write overrides as key=value"),
+        // A key that the list sets itself is not dropped with the design that it is of.
+        (
+            "machine = [\"core.l1_hit_hidden=false\", \"core.model=window\"]",
+            "machine.core.l1_hit_hidden: there is no key",
+        ),
     ] {
         let file = write(folder.path(), "wrong.toml", &format!("base = \"radix\"\n{wrong}"));
         let told = error(assemble(&Assembly { system: Some(&file), ..Assembly::default() }));
